@@ -1,0 +1,275 @@
+"""Every configuration key, with its unit, its source and its default.
+
+A config file starts from `get_config()` here and assigns what differs; a key
+that is not listed here does not exist. The defaults are the DAPO paper's
+(arXiv 2503.14476, section 4.1) where the paper gives one. `None` means off.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+  """Returns the full configuration with its defaults."""
+  return ml_collections.ConfigDict(
+    dict(
+      # Root of all randomness: weights, prompt order, samples.
+      seed=0,
+      model=_model(),
+      tokenizer=_tokenizer(),
+      data=_data(),
+      eval=_eval(),
+      rollout=_rollout(),
+      sampler=_sampler(),
+      filter=_filter(),
+      reward=_reward(),
+      overlong=_overlong(),
+      advantage=_advantage(),
+      objective=_objective(),
+      optim=_optim(),
+      learner=_learner(),
+      mesh=_mesh(),
+      checkpoint=_checkpoint(),
+      train=_train(),
+      sft=_sft(),
+    )
+  )
+
+
+def _model():
+  return dict(
+    # Hugging Face folder to start from; '' = random weights of the shape
+    # below. With a folder, its config.json decides the shape.
+    path='',
+    # Shape for random weights (the vocabulary comes from the tokenizer).
+    layers=4,
+    embed_dim=128,
+    heads=4,
+    kv_heads=2,
+    head_dim=32,
+    ffw_dim=512,
+    tied_head=True,
+    rope_theta=10_000.0,
+    norm_eps=1e-6,
+    # Standard deviation of random weights; Qwen2's initializer_range.
+    init_std=0.02,
+    # Type of activations and matrix products: 'float32' or 'bfloat16'.
+    # Parameters and optimizer moments are float32 always.
+    compute_dtype='float32',
+    # What the backward pass recomputes: 'none' keeps all activations,
+    # 'dots' keeps matrix products, 'full' keeps only layer inputs.
+    remat='none',
+    # Tokens whose logits exist at one time, [tokens].
+    logits_chunk_tokens=2048,
+  )
+
+
+def _tokenizer():
+  return dict(
+    # A folder with tokenizer.json or tokenizer.model, or such a file;
+    # '' = the model's folder, or, for random weights, a sentencepiece
+    # model trained on the training problems.
+    path='',
+    # Most pieces of a tokenizer trained on the spot, bytes included.
+    vocab_size=320,
+  )
+
+
+def _data():
+  return dict(
+    # 'arithmetic' = generated sums; else a JSONL file with the fields
+    # `problem` (or `messages`), `answer` and, for sft, `solution`.
+    source='arithmetic',
+    # How a prompt becomes text: 'plain' (the words as they are) or 'dapo'
+    # (the paper's instruction and reminder around them).
+    template='plain',
+    # Longest prompt, [tokens]; a longer one is an error.
+    max_prompt_tokens=64,
+    # Shuffle anew each epoch, from the seed.
+    shuffle=True,
+    arithmetic=dict(
+      # Terms of a sum, and digits of each term.
+      terms=2,
+      digits=2,
+      # Share of the problems kept for evaluation, by hash of the text.
+      held_out_frac=0.1,
+      # Share of the solutions (for sft) that show their working; the others
+      # state the answer at once.
+      worked_frac=1.0,
+    ),
+  )
+
+
+def _eval():
+  return dict(
+    # '' = the held-out problems of the arithmetic source; else a JSONL file.
+    source='',
+    # Problems, [prompts], and samples of each.
+    prompts=200,
+    samples_per_prompt=8,
+    # 0 = greedy (then one sample is enough).
+    temperature=1.0,
+    # Evaluate before step 0 and after every so many rollout steps.
+    every_steps=10,
+  )
+
+
+def _rollout():
+  return dict(
+    # Prompts trained in a rollout step (DAPO 4.1: 512).
+    prompts_per_step=512,
+    # Responses to each prompt, G (DAPO 4.1: 16).
+    responses_per_prompt=16,
+    # Prompts drawn in a round as a multiple of prompts_per_step (the
+    # published script: 3).
+    oversample=1.0,
+    # Longest response, [tokens], its EOS included (DAPO 4.1: 20480).
+    max_response_tokens=20_480,
+    # Sampling temperature; log-probs everywhere are taken at it.
+    temperature=1.0,
+  )
+
+
+def _sampler():
+  return dict(
+    # Sequences decoded at one time.
+    slots=256,
+    # Most decode steps between two looks of the host, [tokens].
+    chunk_tokens=32,
+    # Tensor-parallel shards of the engine; slots are split over the rest.
+    tensor=1,
+  )
+
+
+def _filter():
+  return dict(
+    # Dynamic sampling (DAPO eq. 8, the constraint): keep a group iff
+    # 0 < correct < G.
+    enabled=True,
+    # Generation rounds before `on_limit` (the published script: 10).
+    max_rounds=10,
+    # 'error', 'train_partial' (train on the whole groups there are; none:
+    # skip the update) or 'accept_uniform' (fill up with uniform groups,
+    # whose advantage is 0).
+    on_limit='error',
+  )
+
+
+def _reward():
+  return dict(
+    # Correctness reward of a right and of a wrong answer (DAPO eq. 7).
+    right=1.0,
+    wrong=-1.0,
+  )
+
+
+def _overlong():
+  return dict(
+    # Soft overlong punishment (DAPO eq. 13).
+    enabled=True,
+    # Length of the interval before max_response_tokens in which the
+    # punishment grows from 0 to -1, [tokens] (DAPO 4.1: 4096).
+    cache_tokens=4096,
+    # Factor of the punishment (the published script: 1.0).
+    factor=1.0,
+  )
+
+
+def _advantage():
+  return dict(
+    # Delta degrees of freedom of the group's standard deviation: 1 as in
+    # the published code, 0 = population.
+    ddof=1,
+    # 'group' = divide by the group's standard deviation (DAPO eq. 9),
+    # 'none' = leave the centred rewards as they are.
+    scale='group',
+  )
+
+
+def _objective():
+  return dict(
+    # Clip bounds 1 - clip_low and 1 + clip_high (DAPO 4.1: 0.2, 0.28).
+    clip_low=0.2,
+    clip_high=0.28,
+    # Bound on the ratio where the advantage is negative; None as in the
+    # paper (the published script: 10).
+    dual_clip=config_dict.placeholder(float),
+    # Weight of a token's loss: 'token_mean' (over the minibatch),
+    # 'group_token_mean' (DAPO eq. 8 as printed), 'sequence_mean' (GRPO),
+    # 'only_token_mean' (DCPO eq. 8) or 'constant' (Dr. GRPO).
+    aggregation='token_mean',
+  )
+
+
+def _optim():
+  return dict(
+    # AdamW, constant after the warm-up (DAPO 4.1: 1e-6).
+    lr=1e-6,
+    # lr(s) = lr * min(1, (s + 1) / warmup_steps), s = rollout step (DAPO
+    # 4.1: 20).
+    warmup_steps=20,
+    b1=0.9,
+    b2=0.999,
+    eps=1e-8,
+    # Decoupled weight decay of the weight matrices (the script: 0.1).
+    weight_decay=0.1,
+    # Largest global norm of the gradient (the script: 1.0).
+    max_grad_norm=1.0,
+  )
+
+
+def _learner():
+  return dict(
+    # Whole groups in an optimizer update (DAPO 4.1: 32 x 16 = 512
+    # responses, 16 updates a rollout).
+    minibatch_prompts=32,
+    # Passes over a rollout's groups (the script: 1).
+    epochs=1,
+    # Length of a packed row, [tokens]; None = the longest prompt and
+    # response together.
+    pack_tokens=config_dict.placeholder(int),
+    # Packed rows in a forward and backward pass.
+    micro_batch_rows=8,
+  )
+
+
+def _mesh():
+  return dict(
+    # Axis sizes of the update's mesh; their product is the number of
+    # devices, -1 = what is left.
+    data=1,
+    fsdp=-1,
+    tensor=1,
+  )
+
+
+def _checkpoint():
+  return dict(
+    # Save after every so many rollout steps, and at the end.
+    every_steps=10,
+    # Newest checkpoints kept.
+    keep=2,
+  )
+
+
+def _train():
+  return dict(
+    # Rollout steps.
+    steps=100,
+    # Sampled responses written to samples.jsonl in a step.
+    samples_logged=8,
+  )
+
+
+def _sft():
+  return dict(
+    # Most optimizer updates, and examples in each.
+    steps=1000,
+    examples_per_step=64,
+    lr=1e-3,
+    warmup_steps=20,
+    # Held-out accuracy is measured every so many updates; training stops
+    # when it is at least `stop_accuracy` (None = never).
+    eval_every_steps=20,
+    stop_accuracy=config_dict.placeholder(float),
+  )

@@ -1,0 +1,129 @@
+"""Problems made by rule, so that a run needs no download: sums.
+
+Host only.
+"""
+
+import bisect
+import hashlib
+import itertools
+import random
+from collections.abc import Iterable
+
+from dapo_jax.data import records
+
+# Enumerating more than this takes longer than it teaches.
+MAX_PROBLEMS_COUNT = 200_000
+
+
+def arithmetic(
+  *, terms: int, digits: int, held_out_frac: float, worked_frac: float
+) -> tuple[list[records.Prompt], list[records.Prompt]]:
+  """Returns the sums to train on and those held out, in a fixed order.
+
+  A problem reads `47+38=?`, its answer `85`; its solution ends in the line
+  `Answer: 85`, with or without the working before it. All sums of terms with
+  so many digits are made; where there would be more than 200,000, a fixed
+  pseudo-random choice of 200,000 distinct ones. The same arguments give the
+  same lists, always.
+
+  Both lists are ordered by the hash of the problem's text, so that the first
+  few are a fair sample; the smallest hashes are held out. So no text is in
+  both lists, and a problem that is held out stays so when `held_out_frac`
+  grows. `47+38=?` and `38+47=?` are two problems.
+
+  Args:
+    terms: terms of a sum, at least 2.
+    digits: digits of every term, at least 1.
+    held_out_frac: share of the problems to hold out, 0 <= frac < 1; met up to
+      chance.
+    worked_frac: share of the solutions that show their working, 0 to 1; met
+      up to chance.
+
+  Raises:
+    ValueError: an argument is out of its range.
+  """
+  _check(terms, digits, held_out_frac, worked_frac)
+  prompts = [_sum(numbers, worked_frac) for numbers in _problems(terms, digits)]
+  prompts.sort(key=_place)
+  count = bisect.bisect_left(prompts, held_out_frac, key=_place)
+  return prompts[count:], prompts[:count]
+
+
+def _check(
+  terms: int, digits: int, held_out_frac: float, worked_frac: float
+) -> None:
+  """Raises for arguments out of range."""
+  if terms < 2:
+    raise ValueError(
+      f'a sum must have at least 2 terms, got {terms}; change'
+      ' --config.data.arithmetic.terms'
+    )
+  if digits < 1:
+    raise ValueError(
+      f'a term must have at least 1 digit, got {digits}; change'
+      ' --config.data.arithmetic.digits'
+    )
+  if not 0 <= held_out_frac < 1:
+    raise ValueError(
+      'the share held out must be at least 0 and less than 1, got'
+      f' {held_out_frac}; change --config.data.arithmetic.held_out_frac'
+    )
+  if not 0 <= worked_frac <= 1:
+    raise ValueError(
+      'the share of worked solutions must be from 0 to 1, got'
+      f' {worked_frac}; change --config.data.arithmetic.worked_frac'
+    )
+
+
+def _problems(terms: int, digits: int) -> Iterable[tuple[int, ...]]:
+  """Returns the terms of every problem, in no order."""
+  limit = 10**digits
+  first = limit // 10 if digits > 1 else 0
+  if (limit - first) ** terms <= MAX_PROBLEMS_COUNT:
+    return itertools.product(range(first, limit), repeat=terms)
+  source = random.Random(0)
+  drawn = set()
+  while len(drawn) < MAX_PROBLEMS_COUNT:
+    drawn.add(tuple(source.randrange(first, limit) for _ in range(terms)))
+  return drawn
+
+
+def _sum(numbers: tuple[int, ...], worked_frac: float) -> records.Prompt:
+  """Returns the problem of adding the numbers."""
+  problem = '+'.join(map(str, numbers)) + '=?'
+  gold = str(sum(numbers))
+  is_worked = _hash_frac('working of ' + problem) < worked_frac
+  working = _working(numbers) if is_worked else ''
+  return records.make_prompt(
+    'arithmetic',
+    [records.Message('user', problem)],
+    gold,
+    solution=f'{working}Answer: {gold}',
+  )
+
+
+def _working(numbers: tuple[int, ...]) -> str:
+  """Returns the sum worked column by column, units first, a line each.
+
+  47+38 gives `7+8=15` and `4+3+1=8`: the digits of the column, then the
+  carry where there is one.
+  """
+  columns = len(str(max(numbers)))
+  carry, lines = 0, []
+  for column in range(columns):
+    digits = [n // 10**column % 10 for n in numbers]
+    parts = digits + [carry] * (carry > 0)
+    lines.append('+'.join(map(str, parts)) + f'={sum(parts)}\n')
+    carry = sum(parts) // 10
+  return ''.join(lines)
+
+
+def _place(prompt: records.Prompt) -> float:
+  """Returns where a problem stands in the lists, from 0 to 1."""
+  return _hash_frac(prompt.messages[0].content)
+
+
+def _hash_frac(text: str) -> float:
+  """Returns a number in [0, 1] that depends on the text alone."""
+  digest = hashlib.sha256(text.encode('utf-8')).digest()
+  return int.from_bytes(digest[:8], 'big') / 2**64

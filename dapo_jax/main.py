@@ -1,0 +1,244 @@
+"""The `dapo-jax` command: reads the command line and calls one program.
+
+What is heavy to import (jax, the engine's TensorFlow) is imported by the
+command that needs it, so that help and faults in the flags are told at once.
+"""
+
+import difflib
+import dis
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import ml_collections
+from absl import flags
+
+import dapo_jax
+from dapo_jax import config as config_lib
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Command(NamedTuple):
+  """A command: how it is called, what it does, and the function that does."""
+
+  usage: str
+  summary: str
+  define_flags: Callable[[flags.FlagValues], None]
+  run: Callable[[Sequence[str], flags.FlagValues], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command that `argv` names and returns the exit status.
+
+  A ValueError that this package raises tells the user what to change: it is
+  printed as one line, with status 2. Every other exception is a fault of the
+  program and keeps its traceback.
+  """
+  args = list(sys.argv[1:] if argv is None else argv)
+  try:
+    return _dispatch(args)
+  except ValueError as error:
+    if not _raised_here(error):
+      raise
+    print(f'dapo-jax: error: {" ".join(str(error).split())}', file=sys.stderr)
+    return 2
+
+
+def _dispatch(args: list[str]) -> int:
+  """Answers for help and version, or runs a command."""
+  name = args[0] if args else ''
+  if name in ('--help', '-h', 'help'):
+    print(_help())
+    return 0
+  if name == '--version':
+    print(f'dapo-jax {dapo_jax.__version__}')
+    return 0
+  if name not in _COMMANDS:
+    near = difflib.get_close_matches(name, _COMMANDS, n=1)
+    hint = f'did you mean {near[0]}?' if near else 'see dapo-jax --help'
+    problem = f'there is no command {name!r}' if name else 'name a command'
+    raise config_lib.ConfigError(f'{problem}; {hint}')
+  command = _COMMANDS[name]
+  flag_values = flags.FlagValues()
+  command.define_flags(flag_values)
+  if {'--help', '-h'} & set(args[1:]):
+    print(_command_help(command, flag_values))
+    return 0
+  command.run(args[1:], flag_values)
+  return 0
+
+
+def _raised_here(error: ValueError) -> bool:
+  """Says whether a `raise` in this package made the error, not a library."""
+  last = error.__traceback__
+  while last.tb_next is not None:
+    last = last.tb_next
+  code = last.tb_frame.f_code
+  is_raise = dis.opname[code.co_code[last.tb_lasti]] == 'RAISE_VARARGS'
+  return is_raise and os.path.abspath(code.co_filename).startswith(_PACKAGE)
+
+
+def _help() -> str:
+  lines = [f'  {name:8}{c.summary}' for name, c in _COMMANDS.items()]
+  return '\n'.join(
+    [
+      'Trains language models by reinforcement learning with DAPO, in JAX.',
+      '',
+      'Usage: dapo-jax COMMAND [FLAGS]',
+      '',
+      *lines,
+      '',
+      "`dapo-jax COMMAND --help` lists a command's flags.",
+    ]
+  )
+
+
+def _command_help(command: _Command, flag_values: flags.FlagValues) -> str:
+  lines = [f'  --{name:14}{flag_values[name].help}' for name in flag_values]
+  if 'config' in flag_values:
+    lines += [
+      f'  --{"config.KEY":14}Another value for one key of the file, as in',
+      f'  {"":16}--config.optim.lr=1e-3. configs/base.py lists every key',
+      f'  {"":16}with its unit, source and default.',
+    ]
+  return '\n'.join([command.summary, '', f'Usage: {command.usage}', '', *lines])
+
+
+def _define_run_flags(flag_values: flags.FlagValues) -> None:
+  config_lib.define_flag(flag_values)
+  flags.DEFINE_string(
+    'workdir',
+    None,
+    'Folder of the run; the same command again goes on in it.',
+    flag_values=flag_values,
+  )
+
+
+def _define_sample_flags(flag_values: flags.FlagValues) -> None:
+  flags.DEFINE_string(
+    'model',
+    None,
+    'Hugging Face folder, or the workdir of a finished run.',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_enum(
+    'template',
+    'plain',
+    ['plain', 'dapo'],
+    'How the prompt becomes text (default plain).',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_float(
+    'temperature',
+    1.0,
+    'Sampling temperature, 0 = greedy (default 1.0).',
+    lower_bound=0.0,
+    flag_values=flag_values,
+  )
+  flags.DEFINE_integer(
+    'max_tokens',
+    256,
+    'Longest response, in tokens (default 256).',
+    lower_bound=1,
+    flag_values=flag_values,
+  )
+  flags.DEFINE_integer(
+    'seed',
+    0,
+    'Seed of the noise (default 0).',
+    lower_bound=0,
+    flag_values=flag_values,
+  )
+
+
+def _config_and_workdir(
+  args: Sequence[str], flag_values: flags.FlagValues
+) -> tuple[ml_collections.FrozenConfigDict, str]:
+  """Returns what the commands that run by a configuration are given."""
+  config, rest = config_lib.parse(args, flag_values)
+  if rest:
+    raise config_lib.ConfigError(f'unexpected argument {rest[0]!r}')
+  if not flag_values.workdir:
+    raise config_lib.ConfigError(
+      '--workdir=DIR is required: the folder that the run writes to'
+    )
+  return config, flag_values.workdir
+
+
+def _train(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  config, workdir = _config_and_workdir(args, flag_values)
+  from dapo_jax.training import loop
+
+  loop.train(config, workdir)
+
+
+def _sft(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  config, workdir = _config_and_workdir(args, flag_values)
+  from dapo_jax.training import supervised
+
+  supervised.run(config, workdir)
+
+
+def _eval(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  config, workdir = _config_and_workdir(args, flag_values)
+  from dapo_jax.training import evaluate
+
+  evaluate.run(config, workdir)
+
+
+def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  prompts = config_lib.parse_flags(args, flag_values)
+  if len(prompts) != 1:
+    raise config_lib.ConfigError(
+      f'sample takes one prompt, in quotes, not {len(prompts)}'
+    )
+  model = flag_values.model
+  if not model or not os.path.isdir(model):
+    raise config_lib.ConfigError(
+      f'--model ({model}) must be a folder with a model'
+    )
+  from dapo_jax.training import completion
+
+  completion.run(
+    model,
+    prompts[0],
+    template=flag_values.template,
+    temperature=flag_values.temperature,
+    max_tokens=flag_values.max_tokens,
+    seed=flag_values.seed,
+  )
+
+
+_RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
+_COMMANDS = {
+  'train': _Command(
+    _RUN_USAGE.format('train'),
+    'Train a policy by reinforcement learning.',
+    _define_run_flags,
+    _train,
+  ),
+  'sft': _Command(
+    _RUN_USAGE.format('sft'),
+    'Train a model on solved problems: the warm start of a policy.',
+    _define_run_flags,
+    _sft,
+  ),
+  'eval': _Command(
+    _RUN_USAGE.format('eval'),
+    'Measure the accuracy of a model on held-out problems.',
+    _define_run_flags,
+    _eval,
+  ),
+  'sample': _Command(
+    'dapo-jax sample --model=DIR [FLAGS] PROMPT',
+    'Print a response of a model to a prompt.',
+    _define_sample_flags,
+    _sample,
+  ),
+}
+
+
+if __name__ == '__main__':
+  sys.exit(main())

@@ -1,0 +1,282 @@
+"""The policy network: a dense decoder of Qwen2's architecture in Flax NNX.
+
+The module is split once into (graphdef, params); everything else is a pure
+function of the params, a nested dict of arrays. Layers are stacked: every
+weight of a block has a leading axis L, and whole-row passes scan over it, so
+that the time to compile does not grow with the depth.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from dapo_jax.model import attention as attention_lib
+from dapo_jax.model import kv_cache
+from dapo_jax.model import spec as spec_lib
+
+Params = dict[str, Any]
+Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
+
+_REMAT_POLICIES = {
+  'full': None,
+  'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
+# Stays finite when a temperature divides it: -inf times a probability of 0
+# would make entropies NaN.
+_NO_LOGIT = -1e30
+
+
+class Block(nnx.Module):
+  """The weights of all L layers; called on the slice of one layer."""
+
+  def __init__(
+    self, spec: spec_lib.Spec, *, compute_dtype: str, rngs: nnx.Rngs
+  ):
+    self.spec = spec
+    self.dtype = compute_dtype
+    shape = {
+      'layers': spec.layers,
+      'embed': spec.embed_dim,
+      'heads': spec.heads,
+      'kv_heads': spec.kv_heads,
+      'head_dim': spec.head_dim,
+      'ffw': spec.ffw_dim,
+    }
+
+    def weight(*axes: str, std: float | None = spec.init_std) -> nnx.Param:
+      return _weight(rngs, tuple(shape[a] for a in axes), axes, std=std)
+
+    self.attention_norm = weight('layers', 'embed', std=None)
+    self.q = weight('layers', 'embed', 'heads', 'head_dim')
+    self.k = weight('layers', 'embed', 'kv_heads', 'head_dim')
+    self.v = weight('layers', 'embed', 'kv_heads', 'head_dim')
+    if spec.qkv_bias:
+      self.q_bias = weight('layers', 'heads', 'head_dim', std=0.0)
+      self.k_bias = weight('layers', 'kv_heads', 'head_dim', std=0.0)
+      self.v_bias = weight('layers', 'kv_heads', 'head_dim', std=0.0)
+    self.out = weight('layers', 'heads', 'head_dim', 'embed')
+    self.ffw_norm = weight('layers', 'embed', std=None)
+    self.gate = weight('layers', 'embed', 'ffw')
+    self.up = weight('layers', 'embed', 'ffw')
+    self.down = weight('layers', 'ffw', 'embed')
+
+  def __call__(
+    self,
+    x: Float[Array, 'B T D'],
+    positions: Int[Array, 'B T'],
+    attend: Attend,
+  ) -> tuple[Float[Array, 'B T D'], Any]:
+    """Returns one layer's output and what `attend` wants kept."""
+    w = lambda p: p[...].astype(self.dtype)
+    y = _rms_norm(x, self.attention_norm[...], self.spec.norm_eps)
+    q = jnp.einsum('btd,dnh->btnh', y, w(self.q))
+    k = jnp.einsum('btd,dkh->btkh', y, w(self.k))
+    v = jnp.einsum('btd,dkh->btkh', y, w(self.v))
+    if self.spec.qkv_bias:
+      q, k, v = q + w(self.q_bias), k + w(self.k_bias), v + w(self.v_bias)
+    q = _rope(q, positions, self.spec.rope_theta)
+    k = _rope(k, positions, self.spec.rope_theta)
+    out, kept = attend(q, k, v)
+    x = x + jnp.einsum('btnh,nhd->btd', out, w(self.out))
+    y = _rms_norm(x, self.ffw_norm[...], self.spec.norm_eps)
+    y = jax.nn.silu(y @ w(self.gate)) * (y @ w(self.up))
+    return x + y @ w(self.down), kept
+
+
+class Decoder(nnx.Module):
+  """Token ids to hidden states and logits."""
+
+  def __init__(
+    self,
+    spec: spec_lib.Spec,
+    *,
+    compute_dtype: str,
+    remat: str,
+    rngs: nnx.Rngs,
+  ):
+    self.spec = spec
+    self.dtype = compute_dtype
+    self.remat = remat
+    table = (spec.vocab_rows, spec.embed_dim)
+    axes = ('vocab', 'embed')
+    self.embedding = _weight(rngs, table, axes, std=spec.init_std)
+    self.block = Block(spec, compute_dtype=compute_dtype, rngs=rngs)
+    self.final_norm = _weight(rngs, table[1:], axes[1:], std=None)
+    if not spec.tied_head:
+      self.head = _weight(rngs, table, axes, std=spec.init_std)
+
+  def __call__(
+    self,
+    tokens: Int[Array, 'B T'],
+    *,
+    positions: Int[Array, 'B T'],
+    segment_ids: Int[Array, 'B T'],
+  ) -> Float[Array, 'B T D']:
+    """Returns the final hidden states of packed rows."""
+
+    def attend(q, k, v):
+      out = attention_lib.attention(q, k, v, segment_ids=segment_ids)
+      return out, None
+
+    hidden, _ = self._scan_layers(tokens, positions, attend)
+    return hidden
+
+  def prefill(
+    self, tokens: Int[Array, 'B T']
+  ) -> tuple[Float[Array, 'L B T K H'], Float[Array, 'L B T K H']]:
+    """Returns the keys and values of prompts that start at position 0."""
+    segment_ids = jnp.ones_like(tokens)
+    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+
+    def attend(q, k, v):
+      out = attention_lib.attention(q, k, v, segment_ids=segment_ids)
+      return out, (k, v)
+
+    _, keys_values = self._scan_layers(tokens, positions, attend)
+    return keys_values
+
+  def decode(
+    self,
+    tokens: Int[Array, ' S'],
+    cache: kv_cache.KVCache,
+    *,
+    positions: Int[Array, ' S'],
+  ) -> tuple[Float[Array, 'S D'], kv_cache.KVCache]:
+    """Returns the hidden state after one token a slot, and the new cache.
+
+    Layers are unrolled here: each updates its own donated cache buffer.
+    """
+    x = self._embed(tokens[:, None])
+    graphdef, weights = nnx.split(self.block)
+    keys, values = [], []
+    for i in range(self.spec.layers):
+
+      def attend(q, k, v, i=i):
+        k = kv_cache.write(cache.k[i], k[:, 0], positions=positions)
+        v = kv_cache.write(cache.v[i], v[:, 0], positions=positions)
+        out = attention_lib.cached_attention(q[:, 0], k, v, positions=positions)
+        return out[:, None], (k, v)
+
+      layer = nnx.merge(graphdef, jax.tree.map(lambda w, i=i: w[i], weights))
+      x, (k, v) = layer(x, positions[:, None], attend)
+      keys.append(k)
+      values.append(v)
+    hidden = _rms_norm(x[:, 0], self.final_norm[...], self.spec.norm_eps)
+    return hidden, kv_cache.KVCache(tuple(keys), tuple(values))
+
+  def logits(self, hidden: Float[Array, '... D']) -> Float[Array, '... V']:
+    """Returns float32 logits; rows beyond `vocab_size` can't be sampled."""
+    head = self.embedding if self.spec.tied_head else self.head
+    logits = jnp.einsum(
+      '...d,vd->...v',
+      hidden,
+      head[...].astype(self.dtype),
+      preferred_element_type=jnp.float32,
+    )
+    if self.spec.vocab_size == self.spec.vocab_rows:
+      return logits
+    exists = jnp.arange(self.spec.vocab_rows) < self.spec.vocab_size
+    return jnp.where(exists, logits, _NO_LOGIT)
+
+  def _embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
+    return self.embedding[...].astype(self.dtype)[tokens]
+
+  def _scan_layers(self, tokens, positions, attend: Attend):
+    """Returns (normed hidden states, what `attend` kept, stacked by layer)."""
+    graphdef, weights = nnx.split(self.block)
+
+    def layer(x, layer_weights):
+      return nnx.merge(graphdef, layer_weights)(x, positions, attend)
+
+    if self.remat != 'none':
+      layer = jax.checkpoint(layer, policy=_REMAT_POLICIES[self.remat])
+    x, kept = jax.lax.scan(layer, self._embed(tokens), weights)
+    return _rms_norm(x, self.final_norm[...], self.spec.norm_eps), kept
+
+
+class Abstract(NamedTuple):
+  """A decoder without its weights: what jitted functions close over."""
+
+  spec: spec_lib.Spec
+  graphdef: Any
+  shapes: Params
+  logical_axes: Params
+
+
+def abstract(
+  spec: spec_lib.Spec, *, compute_dtype: str, remat: str
+) -> Abstract:
+  """Returns the decoder's structure, shapes and axes; allocates nothing."""
+  module = nnx.eval_shape(
+    lambda: Decoder(
+      spec, compute_dtype=compute_dtype, remat=remat, rngs=nnx.Rngs(0)
+    )
+  )
+  graphdef, state = nnx.split(module)
+  axes = jax.tree.map(
+    lambda v: v.get_metadata('axes'),
+    state,
+    is_leaf=lambda v: isinstance(v, nnx.Variable),
+  )
+  return Abstract(
+    spec, graphdef, nnx.to_pure_dict(state), nnx.to_pure_dict(axes)
+  )
+
+
+def random_params(model: Abstract, seed: int, *, shardings: Any) -> Params:
+  """Returns random parameters, created where they belong.
+
+  The values depend on the seed alone, not on the shardings.
+  """
+
+  def create(key):
+    module = nnx.merge(model.graphdef, model.shapes)
+    fresh = Decoder(
+      model.spec,
+      compute_dtype=module.dtype,
+      remat=module.remat,
+      rngs=nnx.Rngs(key),
+    )
+    return nnx.to_pure_dict(nnx.state(fresh))
+
+  return jax.jit(create, out_shardings=shardings)(jax.random.key(seed))
+
+
+def _weight(rngs: nnx.Rngs, shape, axes, *, std: float | None) -> nnx.Param:
+  """Returns a float32 weight: normal of this deviation, or ones for None."""
+  if std is None:
+    return nnx.Param(jnp.ones(shape), axes=axes)
+  if std == 0.0:
+    return nnx.Param(jnp.zeros(shape), axes=axes)
+  return nnx.Param(std * jax.random.normal(rngs.params(), shape), axes=axes)
+
+
+def _rms_norm(
+  x: Float[Array, '... D'], scale: Float[Array, ' D'], eps: float
+) -> Float[Array, '... D']:
+  """Returns x / sqrt(mean(x^2) + eps) * scale, statistics in float32."""
+  x32 = x.astype(jnp.float32)
+  inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, -1, keepdims=True) + eps)
+  return (x32 * inverse * scale).astype(x.dtype)
+
+
+def _rope(
+  x: Float[Array, 'B T N H'], positions: Int[Array, 'B T'], theta: float
+) -> Float[Array, 'B T N H']:
+  """Rotates the pairs (i, i + H/2) by position * theta^(-2i/H), in float32."""
+  # Powers in double precision, on the host: what is wrong with a frequency is
+  # multiplied by the position, and TPUs' float32 powers are approximate.
+  half = x.shape[-1] // 2
+  frequency = jnp.asarray(theta ** (-np.arange(half) / half), jnp.float32)
+  angle = positions[..., None, None] * frequency
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+  out = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+  return out.astype(x.dtype)

@@ -1,0 +1,193 @@
+"""Every metric: its name, its unit and its definition.
+
+A name is `group/name_unit`; a quantity without a unit has no suffix. The
+writers refuse a name that is not here. A metric that was not computed is
+absent from a step: there are no made-up zeros.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+  """What a metric's number means."""
+
+  # 'count', 'tokens', 's', 'frac' (0 to 1), 'nats', 'tokens/s' or '' (none).
+  unit: str
+  definition: str
+
+
+METRICS: dict[str, Metric] = {
+  # Totals since the run began, this step included.
+  'step/rollout_step_count': Metric(
+    'count', 'Rollout steps done since the run began.'
+  ),
+  'step/update_count': Metric(
+    'count', 'Optimizer updates done since the run began.'
+  ),
+  'step/round_count': Metric(
+    'count', 'Generation rounds done since the run began, refills included.'
+  ),
+  'step/prompt_count': Metric(
+    'count', 'Prompts drawn since the run began, filtered ones included.'
+  ),
+  'step/token_count': Metric(
+    'count', 'Response tokens sampled since the run began.'
+  ),
+  # Rewards of the groups that are trained on, after the filter.
+  'reward/mean': Metric(
+    '', 'Mean reward of the trained responses, all components added.'
+  ),
+  'reward/correctness_mean': Metric(
+    '', 'Mean correctness component of the reward of the trained responses.'
+  ),
+  'reward/overlong_mean': Metric(
+    '', 'Mean overlong component of the reward of the trained responses.'
+  ),
+  'reward/correct_frac': Metric(
+    'frac', 'Share of the trained responses whose answer is right.'
+  ),
+  'reward/first_round_correct_frac': Metric(
+    'frac',
+    'Share of right answers in all responses of the first round, before the '
+    'filter: the accuracy on training prompts.',
+  ),
+  'reward/no_answer_frac': Metric(
+    'frac', 'Share of all sampled responses in which no answer was found.'
+  ),
+  # Lengths of the trained responses, EOS included.
+  'response/length_mean_tokens': Metric(
+    'tokens', 'Mean length of the trained responses, EOS included.'
+  ),
+  'response/length_max_tokens': Metric(
+    'tokens', 'Longest trained response, EOS included.'
+  ),
+  'response/length_min_tokens': Metric(
+    'tokens', 'Shortest trained response, EOS included.'
+  ),
+  'response/truncated_frac': Metric(
+    'frac', 'Share of the trained responses cut at the limit, without an EOS.'
+  ),
+  'response/eos_length_mean_tokens': Metric(
+    'tokens', 'Mean length of the trained responses that end with an EOS.'
+  ),
+  # Dynamic sampling.
+  'filter/rounds_count': Metric('count', 'Generation rounds of this step.'),
+  'filter/drawn_prompts_count': Metric(
+    'count', 'Prompts drawn in this step, over all rounds.'
+  ),
+  'filter/kept_prompts_count': Metric(
+    'count', 'Drawn prompts with some right and some wrong answers.'
+  ),
+  'filter/trained_prompts_count': Metric(
+    'count', 'Prompts whose groups are trained on in this step.'
+  ),
+  'filter/surplus_prompts_count': Metric(
+    'count', 'Kept prompts beyond those needed, which are dropped.'
+  ),
+  'filter/all_right_prompts_count': Metric(
+    'count', 'Drawn prompts with right answers only.'
+  ),
+  'filter/all_wrong_prompts_count': Metric(
+    'count', 'Drawn prompts with wrong answers only.'
+  ),
+  'filter/kept_frac': Metric('frac', 'Kept prompts over drawn prompts.'),
+  'filter/skipped_update_count': Metric(
+    'count', '1 when no group was left to train on in this step, else 0.'
+  ),
+  # The policy against the one that sampled, over the trained tokens.
+  'policy/loss': Metric('', 'Policy loss, mean over the updates of this step.'),
+  'policy/entropy_nats': Metric(
+    'nats',
+    'Mean entropy of the next-token distribution over the whole vocabulary.',
+  ),
+  'policy/ratio_mean': Metric('', 'Mean importance ratio.'),
+  'policy/ratio_max': Metric('', 'Largest importance ratio.'),
+  'policy/ratio_min': Metric('', 'Smallest importance ratio.'),
+  'policy/clipped_high_frac': Metric(
+    'frac', 'Share of tokens with advantage > 0 and a ratio above its bound.'
+  ),
+  'policy/clipped_low_frac': Metric(
+    'frac', 'Share of tokens with advantage < 0 and a ratio below its bound.'
+  ),
+  'policy/clipped_dual_frac': Metric(
+    'frac', 'Share of tokens with advantage < 0 and a ratio above dual_clip.'
+  ),
+  'policy/mean_prob': Metric('', 'Mean probability of the sampled tokens.'),
+  'policy/sampler_gap_mean_nats': Metric(
+    'nats', "Mean |difference| of the sampler's and the trainer's log-probs."
+  ),
+  'policy/sampler_gap_max_nats': Metric(
+    'nats', "Largest |difference| of the sampler's and the trainer's log-probs."
+  ),
+  'optim/lr': Metric('', 'Learning rate of this step.'),
+  'optim/grad_norm': Metric(
+    '',
+    'Global norm of the gradient before clipping, mean over the updates of '
+    'this step.',
+  ),
+  'optim/update_count': Metric('count', 'Optimizer updates of this step.'),
+  'optim/micro_batch_count': Metric(
+    'count', 'Forward and backward passes of this step.'
+  ),
+  'pack/real_token_frac': Metric(
+    'frac', 'Prompt and response tokens over all token places of packed rows.'
+  ),
+  'sampler/tokens_per_s': Metric(
+    'tokens/s', 'Response tokens sampled in a second of rollout.'
+  ),
+  'sampler/slots_busy_frac': Metric(
+    'frac', 'Share of slots holding an unfinished sequence, mean over decode.'
+  ),
+  'sampler/decode_steps_count': Metric(
+    'count', 'Decode steps of this step, each of one token for all slots.'
+  ),
+  'sampler/prefill_count': Metric('count', 'Prompts prefilled in this step.'),
+  'time/step_s': Metric('s', 'Wall time of the whole step.'),
+  'time/rollout_s': Metric('s', 'Wall time of sampling.'),
+  'time/reward_s': Metric('s', 'Wall time of judging responses.'),
+  'time/old_logp_s': Metric(
+    's', "Wall time of the trainer's log-probs before the first update."
+  ),
+  'time/update_s': Metric('s', 'Wall time of the updates.'),
+  'time/eval_s': Metric('s', 'Wall time of the evaluation.'),
+  'time/checkpoint_s': Metric('s', 'Wall time of saving.'),
+  'eval/accuracy_frac': Metric(
+    'frac', 'Mean over problems of the share of right samples (avg@k).'
+  ),
+  'eval/accuracy_stderr_frac': Metric(
+    'frac', 'Standard error of eval/accuracy_frac over problems.'
+  ),
+  'eval/pass_frac': Metric(
+    'frac', 'Share of problems with at least one right sample (pass@k).'
+  ),
+  'eval/length_mean_tokens': Metric(
+    'tokens', 'Mean length of the samples, EOS included.'
+  ),
+  'eval/truncated_frac': Metric(
+    'frac', 'Share of the samples cut at the limit, without an EOS.'
+  ),
+  'eval/prompts_count': Metric('count', 'Problems evaluated.'),
+  'eval/samples_per_prompt_count': Metric('count', 'Samples of each, k.'),
+  'sft/loss': Metric(
+    '', 'Mean negative log-prob of the response tokens of an update, [nats].'
+  ),
+  'sft/step_count': Metric('count', 'Supervised updates done.'),
+}
+
+
+def check(names: Iterable[str]) -> None:
+  """Checks that every name is in the catalogue.
+
+  Raises:
+    ValueError: naming each unknown metric and the nearest known one.
+  """
+  unknown = [name for name in names if name not in METRICS]
+  if not unknown:
+    return
+  hints = []
+  for name in unknown:
+    near = difflib.get_close_matches(name, METRICS, n=1)
+    hints.append(f'{name} (nearest: {near[0]})' if near else name)
+  raise ValueError(f'not in dapo_jax/monitor/catalogue.py: {", ".join(hints)}')

@@ -1,0 +1,121 @@
+"""Device meshes, and the rules that lay arrays out over them.
+
+A weight names its logical axes where it is declared; the tables here say
+which mesh axis each of them is split over, for the update and for the
+sampler's engine.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+# FSDP x tensor: `embed` is on every matrix, so every matrix is split.
+UPDATE_RULES: Mapping[str, str | None] = {
+  'layers': None,
+  'vocab': 'tensor',
+  'embed': 'fsdp',
+  'heads': 'tensor',
+  'kv_heads': 'tensor',
+  'head_dim': None,
+  'ffw': 'tensor',
+}
+# The engine keeps whole weights on each group of `tensor` devices.
+ENGINE_RULES: Mapping[str, str | None] = UPDATE_RULES | {'embed': None}
+
+# Rows of a batch are split over both, slots of the engine over `slot`.
+ROW_AXES = ('data', 'fsdp')
+SLOT_AXIS = 'slot'
+
+
+def update_mesh(
+  devices: Sequence[jax.Device], *, data: int, fsdp: int, tensor: int
+) -> Mesh:
+  """Returns the update's mesh; one axis may be -1, what is left.
+
+  Raises:
+    ValueError: when the axes do not multiply to the number of devices.
+  """
+  sizes = {'data': data, 'fsdp': fsdp, 'tensor': tensor}
+  count = len(devices)
+  known = math.prod(s for s in sizes.values() if s != -1)
+  free = [name for name, size in sizes.items() if size == -1]
+  if len(free) == 1 and count % known == 0:
+    sizes[free[0]] = count // known
+  if free[1:] or math.prod(sizes.values()) != count:
+    raise ValueError(
+      f'the mesh data x fsdp x tensor ({data} x {fsdp} x {tensor}) must '
+      f'multiply to the number of devices ({count}), with at most one -1; '
+      'change --config.mesh.data, --config.mesh.fsdp or '
+      '--config.mesh.tensor'
+    )
+  return _mesh(devices, sizes)
+
+
+def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
+  """Returns an engine's mesh: slots are split over what `tensor` leaves."""
+  if len(devices) % tensor:
+    raise ValueError(
+      f"the engine's tensor shards ({tensor}) must divide the number of "
+      f'devices ({len(devices)}); change --config.sampler.tensor'
+    )
+  return _mesh(devices, {SLOT_AXIS: len(devices) // tensor, 'tensor': tensor})
+
+
+def local_mesh() -> Mesh:
+  """Returns an engine's mesh on the first device alone."""
+  return engine_mesh(jax.devices()[:1], tensor=1)
+
+
+def shardings(
+  shapes: Any, logical_axes: Any, mesh: Mesh, rules: Mapping[str, str | None]
+) -> Any:
+  """Returns a NamedSharding for every weight, by its logical axes.
+
+  Raises:
+    ValueError: when an axis can't be split evenly; names the weight, the
+      axis and both numbers.
+  """
+
+  def one(path, shape, axes):
+    for size, axis in zip(shape.shape, axes, strict=True):
+      name = rules[axis]
+      if name is not None and size % mesh.shape[name]:
+        raise ValueError(
+          f'{jax.tree_util.keystr(path)}: axis {axis!r} of size {size} '
+          f"can't be split over {mesh.shape[name]} devices of the mesh "
+          f'axis {name!r}; change the size of that axis, --config.mesh.* '
+          'or --config.sampler.tensor'
+        )
+    return NamedSharding(mesh, P(*(rules[axis] for axis in axes)))
+
+  is_axes = lambda x: isinstance(x, tuple)
+  flat, tree = jax.tree_util.tree_flatten_with_path(shapes)
+  axes = jax.tree.leaves(logical_axes, is_leaf=is_axes)
+  return jax.tree.unflatten(
+    tree, [one(p, s, a) for (p, s), a in zip(flat, axes, strict=True)]
+  )
+
+
+def row_sharding(mesh: Mesh, *, leading_axes: int) -> NamedSharding:
+  """Returns the sharding of [..., R, ...] with R after `leading_axes`."""
+  return NamedSharding(mesh, P(*(None,) * leading_axes, ROW_AXES))
+
+
+def row_shards(mesh: Mesh) -> int:
+  """Returns over how many devices the rows of a batch are split."""
+  return math.prod(mesh.shape[axis] for axis in ROW_AXES)
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+  """Returns the sharding of an array that every device holds whole."""
+  return NamedSharding(mesh, P())
+
+
+def _mesh(devices: Sequence[jax.Device], sizes: Mapping[str, int]) -> Mesh:
+  grid = np.asarray(devices).reshape(tuple(sizes.values()))
+  return Mesh(grid, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))

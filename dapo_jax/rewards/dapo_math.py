@@ -1,0 +1,102 @@
+"""The verdict on an answer by DAPO's rule: equal text after normalisation.
+
+It gives, character for character, the verdicts of the scorer behind the
+paper's published results (`math_dapo` in verl), its quirks included: `34.` is
+wrong where 34 is right, and `1,2` equals 12. Two things differ. A gold answer
+that says nothing never pays, where the original pays `$$1$$` for `$$2$$` (both
+normalise to nothing), or any response without an answer when the gold is
+`[INVALID]`. And the time is linear in the text, where the original's is
+quadratic.
+
+Host only.
+"""
+
+import re
+from typing import NamedTuple
+
+from dapo_jax.rewards import answers
+
+# Replaced in this order, then the expressions below deleted in theirs.
+_REPLACED = (
+  ('an ', ''),
+  ('a ', ''),
+  ('.$', '$'),
+  ('\\$', ''),
+  ('\\ ', ''),
+  (' ', ''),
+  ('mbox', 'text'),
+  (',\\text{and}', ','),
+  ('\\text{and}', ','),
+  ('\\text{m}', '\\text{}'),
+)
+_DELETED = (
+  *('square', 'ways', 'integers', 'dollars', 'mph', 'inches', 'hours', 'km'),
+  *('units', '\\ldots', 'sue', 'points', 'feet', 'minutes', 'digits', 'cents'),
+  *('degrees', 'cm', 'gm', 'pounds', 'meters', 'meals', 'edges', 'students'),
+  *('childrentickets', 'multiples', '\\text{s}', '\\text{.}', '\\text{\ns}'),
+  *('\\text{}^2', '\\text{}^3', '\\text{\n}', '\\text{}', '\\mathrm{th}'),
+  *('^\\circ', '^{\\circ}', '\\;', ',\\!', '{,}', '"', '\\dots'),
+)
+# Commands whose argument stands for itself.
+_UNWRAPPED = tuple(
+  re.compile(r'\\' + command + r'\{(.*?)\}')
+  for command in ('text', 'textbf', 'overline')
+)
+_BOX = '\\boxed{'
+# \frac12 and \sqrt2.
+_SHORT_FRACTION = re.compile(r'frac([^{])(.)')
+_SHORT_ROOT = re.compile(r'sqrt([^{])')
+
+
+class Verdict(NamedTuple):
+  """What the rule says of a response."""
+
+  # +1 if right, else -1 (DAPO eq. 7).
+  score: float
+  correct: bool
+  # The normalised answer; `answers.NO_ANSWER` when there was none.
+  extracted: str
+
+
+def score(response: str, gold: str) -> Verdict:
+  """Returns the verdict on a response, given the gold answer (DAPO eq. 7).
+
+  It is right if the text after its last `Answer:` and the gold are equal once
+  both are normalised.
+  """
+  extracted = normalize(answers.last_answer(response))
+  expected = normalize(gold)
+  says_something = expected not in ('', answers.NO_ANSWER)
+  correct = says_something and extracted == expected
+  return Verdict(1.0 if correct else -1.0, correct, extracted)
+
+
+def normalize(answer: str) -> str:
+  """Returns an answer without words, units and dressing, in linear time."""
+  answer = answer.rpartition('=')[2]
+  for old, new in _REPLACED:
+    answer = answer.replace(old, new)
+  for expression in _DELETED:
+    answer = answer.replace(expression, '')
+  answer = '\n'.join(_undressed(line) for line in answer.split('\n'))
+  answer = _SHORT_FRACTION.sub(r'frac{\1}{\2}', answer)
+  answer = _SHORT_ROOT.sub(r'sqrt{\1}', answer)
+  answer = answer.replace('$', '')
+  digits = answer.replace(',', '')
+  return (digits if digits.isdigit() else answer).strip()
+
+
+def _undressed(line: str) -> str:
+  """A line's formula, if it has one, without the commands around it."""
+  parts = line.split('$', 2)
+  if len(parts) == 3:
+    line = f'${parts[1]}$'
+  for command in _UNWRAPPED:
+    # Before the last brace every command is closed, so that the pattern never
+    # looks for a brace in vain: this keeps the time linear.
+    end = line.rfind('}') + 1
+    line = command.sub(r'\1', line[:end]) + line[end:]
+  start, end = line.find(_BOX), line.rfind('}')
+  if 0 <= start < end:
+    line = line[:start] + line[start + len(_BOX) : end] + line[end + 1 :]
+  return line

@@ -1,0 +1,59 @@
+"""Adds up what the sampler and the graders did in a rollout."""
+
+import time
+
+from dapo_jax.data import records
+from dapo_jax.rewards import reward
+from dapo_jax.rollout import collect
+from dapo_jax.sampling import scheduler
+
+
+class Meter:
+  """Totals of the rollout under way."""
+
+  def __init__(self):
+    self.tokens = 0
+    self.grading_s = 0.0
+    self._steps = 0
+    self._prefills = 0
+    self._slot_steps = 0
+    self._seconds = 0.0
+
+  def add(self, report: scheduler.ChunkReport) -> None:
+    """Adds one decode chunk."""
+    self.tokens += report.tokens
+    self._steps += report.steps
+    self._prefills += report.prefills
+    self._slot_steps += report.steps * report.slots
+    self._seconds += report.seconds
+
+  def timed(self, judge: collect.Judge) -> collect.Judge:
+    """Returns the same judge with its time added up."""
+
+    def timed_judge(prompt: records.Prompt, text: str, length_tokens: int):
+      begin = time.perf_counter()
+      verdict: reward.Judgement = judge(prompt, text, length_tokens)
+      self.grading_s += time.perf_counter() - begin
+      return verdict
+
+    return timed_judge
+
+  @property
+  def tokens_per_s(self) -> float:
+    """Sampled tokens a second of decoding and prefilling."""
+    return self.tokens / self._seconds if self._seconds else 0.0
+
+  @property
+  def slots_busy_frac(self) -> float:
+    """Share of slot-steps that made a token."""
+    return self.tokens / self._slot_steps if self._slot_steps else 0.0
+
+  def metrics(self) -> dict[str, float]:
+    """Returns the `sampler/` metrics and the grading time."""
+    return {
+      'sampler/tokens_per_s': self.tokens_per_s,
+      'sampler/slots_busy_frac': self.slots_busy_frac,
+      'sampler/decode_steps_count': self._steps,
+      'sampler/prefill_count': self._prefills,
+      'time/reward_s': self.grading_s,
+    }

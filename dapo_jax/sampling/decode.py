@@ -1,0 +1,176 @@
+"""The decoding slots and the device programs over them.
+
+Pure functions of the parameters and the state; `engine` compiles them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from dapo_jax.model import decoder, kv_cache
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import token_choice
+
+# The padded prompt lengths that JetStream's own tokenizer code produces.
+PREFILL_BUCKETS_TOKENS = tuple(2**i for i in range(4, 16))
+
+
+class Limits(NamedTuple):
+  """Sizes of an engine."""
+
+  slots: int
+  prompt_tokens: int
+  response_tokens: int
+
+
+class Prefix(NamedTuple):
+  """A prefilled prompt: it says nothing of a sample, so samples share it.
+
+  The last prompt token is fed again by the first decode step, which gives
+  the logits of the first response token.
+  """
+
+  k: Float[Array, 'L T K H']
+  v: Float[Array, 'L T K H']
+  last_token: Int[Array, '']
+  length_tokens: Int[Array, '']
+
+
+class DecodeState(NamedTuple):
+  """All slots. A slot that is not live stands still."""
+
+  cache: kv_cache.KVCache
+  token: Int[Array, ' S']  # fed next
+  position: Int[Array, ' S']  # of that token
+  generated: Int[Array, ' S']  # response tokens so far
+  limit: Int[Array, ' S']  # most response tokens
+  live: Bool[Array, ' S']
+  sample_key: UInt32[Array, 'S 2']
+  temperature: Float[Array, ' S']
+  out_tokens: Int[Array, 'S M']
+  out_logp: Float[Array, 'S M']
+
+
+def bucket_tokens(length_tokens: int) -> int:
+  """Returns the smallest padded prompt length that holds this many tokens."""
+  for bucket in PREFILL_BUCKETS_TOKENS:
+    if length_tokens <= bucket:
+      return bucket
+  raise ValueError(
+    f'a prompt of {length_tokens} tokens is longer than the longest prefill '
+    f'bucket ({PREFILL_BUCKETS_TOKENS[-1]}); change '
+    '--config.data.max_prompt_tokens'
+  )
+
+
+def cache_tokens(limits: Limits) -> int:
+  """Returns the cache entries a slot needs, padding of the prompt included."""
+  return max(
+    bucket_tokens(limits.prompt_tokens),
+    limits.prompt_tokens + limits.response_tokens,
+  )
+
+
+def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
+  slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
+  heads = mesh_lib.ENGINE_RULES['kv_heads']
+  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, None, heads, None))
+  layers = (cache,) * model.spec.layers
+  others = {f: slot for f in DecodeState._fields if f != 'cache'}
+  return DecodeState(cache=kv_cache.KVCache(layers, layers), **others)
+
+
+def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
+  s, m = limits.slots, limits.response_tokens
+  dtype = jnp.dtype(nnx.merge(model.graphdef, model.shapes).dtype)
+  zeros = lambda *shape, dtype=jnp.int32: jnp.zeros(shape, dtype)
+  return DecodeState(
+    cache=kv_cache.empty(
+      model.spec, slots=s, cache_tokens=cache_tokens(limits), dtype=dtype
+    ),
+    token=zeros(s),
+    position=zeros(s),
+    generated=zeros(s),
+    limit=zeros(s),
+    live=zeros(s, dtype=jnp.bool_),
+    sample_key=zeros(s, 2, dtype=jnp.uint32),
+    temperature=zeros(s, dtype=jnp.float32),
+    out_tokens=zeros(s, m),
+    out_logp=zeros(s, m, dtype=jnp.float32),
+  )
+
+
+def prefill(graphdef: Any, params, tokens, length) -> Prefix:
+  k, v = nnx.merge(graphdef, params).prefill(tokens[None])
+  return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
+
+
+def insert_group(
+  *, state: DecodeState, prefix: Prefix, slots, keys, limit, temperature
+) -> DecodeState:
+  put = lambda field, value: field.at[slots].set(value, mode='drop')
+  return state._replace(
+    cache=kv_cache.insert(state.cache, prefix.k, prefix.v, slots=slots),
+    token=put(state.token, prefix.last_token),
+    position=put(state.position, prefix.length_tokens - 1),
+    generated=put(state.generated, 0),
+    limit=put(state.limit, limit),
+    live=put(state.live, limit > 0),
+    sample_key=put(state.sample_key, keys),
+    temperature=put(state.temperature, temperature),
+  )
+
+
+def step(graphdef: Any, eos_ids: tuple[int, ...], params, state: DecodeState):
+  """Returns the state one token later: the EOS is kept, then a slot ends."""
+  model = nnx.merge(graphdef, params)
+  hidden, cache = model.decode(
+    state.token, state.cache, positions=state.position
+  )
+  token, logp = token_choice.choose(
+    model.logits(hidden),
+    state.sample_key,
+    token_number=state.generated,
+    temperature=state.temperature,
+  )
+  live = state.live
+  advance = live.astype(jnp.int32)
+  rows = jnp.arange(live.shape[0])
+  column = jnp.where(live, state.generated, state.out_tokens.shape[1])
+  put = lambda out, value: out.at[rows, column].set(value, mode='drop')
+  generated = state.generated + advance
+  ended = jnp.isin(token, jnp.asarray(eos_ids)) | (generated >= state.limit)
+  return state._replace(
+    cache=cache,
+    token=jnp.where(live, token, state.token),
+    position=state.position + advance,
+    generated=generated,
+    live=live & ~ended,
+    out_tokens=put(state.out_tokens, token),
+    out_logp=put(state.out_logp, logp),
+  )
+
+
+def chunk(
+  step: Callable, params, *, state: DecodeState, max_steps, leave_after
+):
+  """Returns (state, steps): one program for every number of steps."""
+  live_before = jnp.sum(state.live)
+
+  def go_on(carry):
+    steps, state = carry
+    live = jnp.sum(state.live)
+    return (steps < max_steps) & (live > 0) & (live_before - live < leave_after)
+
+  steps, state = jax.lax.while_loop(
+    go_on,
+    lambda carry: (carry[0] + 1, step(params, state=carry[1])),
+    (jnp.int32(0), state),
+  )
+  return state, steps

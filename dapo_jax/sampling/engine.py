@@ -1,0 +1,240 @@
+"""The sampler's engine: JetStream's Engine API over our decoder.
+
+JetStream's methods (prefill, insert, generate) serve one request a slot and
+one token a call. Reinforcement learning needs two more: `insert_group` puts
+one prompt, prefilled once, into several slots; `generate_chunk` decodes many
+tokens before it looks at the host.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Array, Int, UInt32
+
+from dapo_jax.data import tokenizers
+from dapo_jax.model import decoder
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import decode, jetstream_compat, token_choice
+
+engine_api = jetstream_compat.engine_api
+
+
+class Samples(NamedTuple):
+  """How the samples of one insertion are drawn; one entry a slot."""
+
+  slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
+  keys: UInt32[np.ndarray, 'G 2']
+  limit_tokens: int
+  temperature: float
+
+
+class Engine(engine_api.Engine):
+  """JetStream's engine for one decoder, on one mesh."""
+
+  def __init__(
+    self,
+    model: decoder.Abstract,
+    tokenizer: tokenizers.Tokenizer,
+    mesh: Mesh,
+    limits: decode.Limits,
+    *,
+    seed: int,
+  ):
+    """Prepares the programs; allocates nothing and compiles nothing.
+
+    Raises:
+      ValueError: when the limits do not fit the model or the mesh.
+    """
+    _check_limits(limits, model, mesh)
+    self.limits = limits
+    self.eos_ids = tuple(tokenizer.eos_ids)
+    self.params_shardings = mesh_lib.shardings(
+      model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
+    )
+    self._mesh = mesh
+    self._model = model
+    self._tokenizer = tokenizer
+    self._seed = seed
+    self._served_count = 0
+    self._params = None
+    state = decode.state_shardings(model, mesh)
+    jit = functools.partial(
+      jax.jit, out_shardings=state, donate_argnames='state'
+    )
+    step = functools.partial(decode.step, model.graphdef, self.eos_ids)
+    self._init = jax.jit(
+      functools.partial(decode.empty_state, model, limits), out_shardings=state
+    )
+    self._prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
+    self._insert_group = jit(decode.insert_group)
+    self._step = jit(step)
+    self._chunk = jit(
+      functools.partial(decode.chunk, step), out_shardings=(state, None)
+    )
+
+  def prefill_prompt(
+    self, params: decoder.Params, tokens: Int[np.ndarray, ' T']
+  ) -> decode.Prefix:
+    """Returns the prefix of a prompt, padded to its bucket.
+
+    Raises:
+      ValueError: when the prompt is empty or too long.
+    """
+    if not 0 < len(tokens) <= self.limits.prompt_tokens:
+      raise ValueError(
+        f'a prompt has {len(tokens)} tokens; it must have 1 to '
+        f'{self.limits.prompt_tokens}; change --config.data.max_prompt_tokens'
+      )
+    padded = np.zeros(decode.bucket_tokens(len(tokens)), np.int32)
+    padded[: len(tokens)] = tokens
+    return self._prefill(params, padded, np.int32(len(tokens)))
+
+  def insert_group(
+    self, prefix: decode.Prefix, state: decode.DecodeState, samples: Samples
+  ) -> decode.DecodeState:
+    """Returns the state with one prefix in several slots; donates `state`."""
+    return self._insert_group(
+      state=state,
+      prefix=prefix,
+      slots=samples.slots.astype(np.int32),
+      keys=samples.keys,
+      limit=np.int32(samples.limit_tokens),
+      temperature=np.float32(samples.temperature),
+    )
+
+  def generate_chunk(
+    self,
+    params: decoder.Params,
+    state: decode.DecodeState,
+    *,
+    max_steps: int,
+    leave_after: int,
+  ) -> tuple[decode.DecodeState, Int[Array, '']]:
+    """Returns the state after some decode steps, and how many they were.
+
+    Decodes until `max_steps` steps are done, `leave_after` rows have ended
+    or none is live. Donates `state`.
+    """
+    return self._chunk(
+      params,
+      state=state,
+      max_steps=np.int32(max_steps),
+      leave_after=np.int32(leave_after),
+    )
+
+  # JetStream's abstract methods, in its order.
+
+  def prefill(
+    self, *, params, existing_prefix=None, padded_tokens, true_length
+  ) -> decode.Prefix:
+    """Returns the prefix of a padded prompt (JetStream)."""
+    if existing_prefix is not None:
+      raise ValueError("a prefix can't be continued: existing_prefix is set")
+    tokens = np.asarray(padded_tokens, np.int32)
+    # An over-long prompt arrives cut, with the length it had before.
+    length = min(int(true_length), len(tokens), self.limits.prompt_tokens)
+    return self._prefill(params, tokens, np.int32(length))
+
+  def generate(self, params, decode_state: decode.DecodeState):
+    """Returns the state after one step, and its tokens (JetStream)."""
+    was_live = decode_state.live.copy()
+    state = self._step(params, state=decode_state)
+    valid = was_live.astype(jnp.int32)
+    # The driver stops a request one step after its length passes the limit.
+    length = state.generated + 1 - valid
+    data = jnp.stack([state.token, valid, length], axis=1)
+    return state, engine_api.ResultTokens(
+      data=data,
+      tokens_idx=(0, 1),
+      valid_idx=(1, 2),
+      length_idx=(2, 3),
+      samples_per_slot=1,
+    )
+
+  def insert(
+    self, prefix: decode.Prefix, decode_state: decode.DecodeState, slot: int
+  ) -> decode.DecodeState:
+    """Returns the state with a prefix in one slot, sampled at 1 (JetStream)."""
+    keys = token_choice.sample_keys(
+      self._seed,
+      token_choice.Purpose.SERVE,
+      self._served_count,
+      samples=1,
+    )
+    self._served_count += 1
+    slots = np.asarray([slot])
+    samples = Samples(slots, keys, self.limits.response_tokens, 1.0)
+    return self.insert_group(prefix, decode_state, samples)
+
+  def set_params(self, params: decoder.Params) -> None:
+    """Sets what `load_params` returns; compiles nothing."""
+    self._params = params
+
+  def load_params(self, *args, **kwargs) -> decoder.Params:
+    """Returns the parameters set last (JetStream)."""
+    if self._params is None:
+      raise ValueError('no parameters: call set_params first')
+    return self._params
+
+  def get_prefix_destination_sharding(self) -> NamedSharding:
+    """Returns where prefixes live: on the engine's own mesh (JetStream)."""
+    return mesh_lib.replicated(self._mesh)
+
+  def get_tokenizer(self):
+    """Returns JetStream's description of the tokenizer, its path left out."""
+    return jetstream_compat.tokenizer_pb2.TokenizerParameters(
+      path='', extra_ids=0
+    )
+
+  def build_tokenizer(self, metadata):
+    """Returns our tokenizer behind JetStream's interface (JetStream)."""
+    del metadata
+    return jetstream_compat.Tokenizer(self._tokenizer)
+
+  def init_decode_state(self, *args, **kwargs) -> decode.DecodeState:
+    """Returns empty slots (JetStream)."""
+    return self._init()
+
+  @property
+  def max_concurrent_decodes(self) -> int:
+    return self.limits.slots
+
+  @property
+  def samples_per_slot(self) -> int:
+    return 1
+
+  @property
+  def max_prefill_length(self) -> int:
+    return decode.bucket_tokens(self.limits.prompt_tokens)
+
+  @property
+  def mesh(self) -> Mesh:
+    return self._mesh
+
+  @property
+  def colocated_cpus(self) -> None:
+    return None
+
+
+def _check_limits(
+  limits: decode.Limits, model: decoder.Abstract, mesh: Mesh
+) -> None:
+  longest = limits.prompt_tokens + limits.response_tokens
+  if longest > model.spec.context_tokens:
+    raise ValueError(
+      f'a prompt of {limits.prompt_tokens} and a response of '
+      f"{limits.response_tokens} tokens exceed the model's context "
+      f'({model.spec.context_tokens}); change '
+      '--config.data.max_prompt_tokens or '
+      '--config.rollout.max_response_tokens'
+    )
+  shards = mesh.shape[mesh_lib.SLOT_AXIS]
+  if limits.slots % shards:
+    raise ValueError(
+      f'the slots ({limits.slots}) must be divisible by the devices they '
+      f'are split over ({shards}); change --config.sampler.slots'
+    )

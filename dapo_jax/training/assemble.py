@@ -1,0 +1,248 @@
+"""Builds the parts of a run from its configuration."""
+
+import dataclasses
+import functools
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.data import procedural, records, sources, templates, tokenizers
+from dapo_jax.model import decoder, hf_weights
+from dapo_jax.model import spec as spec_lib
+from dapo_jax.objective import overlong
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
+from dapo_jax.rewards import reward
+from dapo_jax.rollout import collect
+from dapo_jax.sampling import decode
+from dapo_jax.sampling import engine as engine_lib
+
+# Contexts that a model of random weights is built for.
+_RANDOM_CONTEXT_TOKENS = 32_768
+
+
+class Parts(NamedTuple):
+  """What training, evaluation and sampling have in common."""
+
+  tokenizer: tokenizers.Tokenizer
+  train_prompts: list[records.Prompt]
+  eval_prompts: list[records.Prompt]
+  encode: Callable[[records.Prompt], np.ndarray]
+  judge: collect.Judge
+  model: decoder.Abstract
+  mesh: Mesh
+  params_shardings: Any
+  engine: engine_lib.Engine
+  to_engine: Callable[[decoder.Params], decoder.Params]
+
+
+def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
+  """Returns the parts of a run; loads no weights.
+
+  Raises:
+    ValueError: for data, a tokenizer or sizes that do not fit together.
+  """
+  train_prompts, eval_prompts = _prompts(config)
+  tokenizer = _tokenizer(config, pathlib.Path(workdir), train_prompts)
+  encode = functools.partial(
+    _encode, tokenizer=tokenizer, template=config.data.template
+  )
+  _check_prompts(
+    [*train_prompts, *eval_prompts], encode, config.data.max_prompt_tokens
+  )
+  model = _model(config, tokenizer)
+  devices = jax.devices()
+  mesh = mesh_lib.update_mesh(
+    devices,
+    data=config.mesh.data,
+    fsdp=config.mesh.fsdp,
+    tensor=config.mesh.tensor,
+  )
+  engine = engine_lib.Engine(
+    model,
+    tokenizer,
+    mesh_lib.engine_mesh(devices, tensor=config.sampler.tensor),
+    decode.Limits(
+      slots=config.sampler.slots,
+      prompt_tokens=config.data.max_prompt_tokens,
+      response_tokens=config.rollout.max_response_tokens,
+    ),
+    seed=config.seed,
+  )
+  return Parts(
+    tokenizer=tokenizer,
+    train_prompts=train_prompts,
+    eval_prompts=eval_prompts,
+    encode=encode,
+    judge=_judge(config),
+    model=model,
+    mesh=mesh,
+    params_shardings=mesh_lib.shardings(
+      model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
+    ),
+    engine=engine,
+    to_engine=placement.resharder(engine.params_shardings),
+  )
+
+
+def initial_params(config: FrozenConfigDict, parts: Parts) -> decoder.Params:
+  """Returns the weights a run starts from: a folder's, or random ones."""
+  if config.model.path:
+    return hf_weights.load(
+      config.model.path, parts.model, shardings=parts.params_shardings
+    )
+  return decoder.random_params(
+    parts.model, config.seed, shardings=parts.params_shardings
+  )
+
+
+def export(
+  folder: str | pathlib.Path, parts: Parts, params: decoder.Params
+) -> None:
+  """Writes the policy as a Hugging Face folder, its tokenizer included."""
+  folder = pathlib.Path(folder)
+  # Complete or absent: a folder that exists is one that can be loaded.
+  half = folder.with_name(folder.name + '.half')
+  shutil.rmtree(half, ignore_errors=True)
+  hf_weights.save(
+    half, parts.model, params, eos_ids=tuple(parts.tokenizer.eos_ids)
+  )
+  tokenizers.save(parts.tokenizer, half)
+  shutil.rmtree(folder, ignore_errors=True)
+  half.rename(folder)
+
+
+def folder_spec(
+  folder: str | pathlib.Path, tokenizer: tokenizers.Tokenizer
+) -> spec_lib.Spec:
+  """Returns the spec of a Hugging Face folder for this tokenizer.
+
+  Raises:
+    ValueError: when the tokenizer has more tokens than the model has rows.
+  """
+  spec = spec_lib.from_hf(hf_weights.read_config(folder))
+  if tokenizer.vocab_size > spec.vocab_rows:
+    raise ValueError(
+      f'the tokenizer has {tokenizer.vocab_size} tokens, the embedding of the '
+      f'model in {folder} {spec.vocab_rows} rows; change '
+      '--config.tokenizer.path or --config.model.path'
+    )
+  return dataclasses.replace(spec, vocab_size=tokenizer.vocab_size)
+
+
+def row_tokens(config: FrozenConfigDict) -> int:
+  """Returns the length of a packed row, [tokens]."""
+  longest = config.data.max_prompt_tokens + config.rollout.max_response_tokens
+  return config.learner.pack_tokens or longest
+
+
+def _prompts(config: FrozenConfigDict):
+  if config.data.source == 'arithmetic':
+    train, held_out = procedural.arithmetic(
+      terms=config.data.arithmetic.terms,
+      digits=config.data.arithmetic.digits,
+      held_out_frac=config.data.arithmetic.held_out_frac,
+      worked_frac=config.data.arithmetic.worked_frac,
+    )
+  else:
+    train, held_out = sources.load_jsonl(config.data.source), []
+  if config.eval.source:
+    held_out = sources.load_jsonl(config.eval.source)
+  if len(held_out) < config.eval.prompts:
+    raise ValueError(
+      f'evaluation wants {config.eval.prompts} problems, there are '
+      f'{len(held_out)}; change --config.eval.prompts or '
+      '--config.eval.source'
+    )
+  return train, held_out[: config.eval.prompts]
+
+
+def _tokenizer(config, workdir: pathlib.Path, prompts) -> tokenizers.Tokenizer:
+  path = config.tokenizer.path or config.model.path
+  if path:
+    return tokenizers.load(path)
+  trained = workdir / 'tokenizer.model'
+  if not trained.exists():
+    texts = [
+      templates.render(p.messages, config.data.template) + p.solution
+      for p in prompts
+    ]
+    tokenizers.train_sentencepiece(
+      texts, trained, vocab_size=config.tokenizer.vocab_size
+    )
+  return tokenizers.load(trained)
+
+
+def _model(config, tokenizer: tokenizers.Tokenizer) -> decoder.Abstract:
+  c = config.model
+  if c.path:
+    spec = folder_spec(c.path, tokenizer)
+  else:
+    spec = spec_lib.Spec(
+      vocab_size=tokenizer.vocab_size,
+      vocab_rows=-(-tokenizer.vocab_size // 64) * 64,
+      layers=c.layers,
+      embed_dim=c.embed_dim,
+      heads=c.heads,
+      kv_heads=c.kv_heads,
+      head_dim=c.head_dim,
+      ffw_dim=c.ffw_dim,
+      qkv_bias=True,
+      tied_head=c.tied_head,
+      rope_theta=c.rope_theta,
+      norm_eps=c.norm_eps,
+      init_std=c.init_std,
+      context_tokens=_RANDOM_CONTEXT_TOKENS,
+    )
+  return decoder.abstract(spec, compute_dtype=c.compute_dtype, remat=c.remat)
+
+
+def _judge(config: FrozenConfigDict) -> collect.Judge:
+  limit = config.rollout.max_response_tokens
+
+  def punish(length_tokens: int) -> float:
+    if not config.overlong.enabled:
+      return 0.0
+    return config.overlong.factor * float(
+      overlong.soft_punishment(
+        length_tokens,
+        expected_tokens=limit - config.overlong.cache_tokens,
+        cache_tokens=config.overlong.cache_tokens,
+      )
+    )
+
+  def judge(prompt: records.Prompt, text: str, length_tokens: int):
+    return reward.judge(
+      text,
+      prompt.gold,
+      length_tokens=length_tokens,
+      right=config.reward.right,
+      wrong=config.reward.wrong,
+      overlong=punish,
+    )
+
+  return judge
+
+
+def _encode(
+  prompt: records.Prompt, *, tokenizer: tokenizers.Tokenizer, template: str
+) -> np.ndarray:
+  text = templates.render(prompt.messages, template)
+  return np.asarray(tokenizer.encode(text), np.int32)
+
+
+def _check_prompts(prompts, encode, max_tokens: int) -> None:
+  lengths = [len(encode(p)) for p in prompts]
+  long = [p.id for p, n in zip(prompts, lengths, strict=True) if n > max_tokens]
+  if long:
+    raise ValueError(
+      f'{len(long)} of {len(prompts)} prompts are longer than '
+      f'{max_tokens} tokens (the longest has {max(lengths)}; the first is '
+      f'{long[0]}); change --config.data.max_prompt_tokens or the data'
+    )

@@ -1,0 +1,79 @@
+"""One response of a trained model, for a look at it."""
+
+import pathlib
+
+import numpy as np
+
+from dapo_jax.data import records, templates, tokenizers
+from dapo_jax.model import decoder, hf_weights
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import decode, scheduler, token_choice
+from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.training import assemble
+
+
+def run(
+  folder: str | pathlib.Path,
+  prompt: str,
+  *,
+  template: str,
+  temperature: float,
+  max_tokens: int,
+  seed: int,
+) -> None:
+  """Prints a response of the model in a folder.
+
+  Args:
+    folder: a Hugging Face folder, or a work directory whose training ended.
+    prompt: what the user says.
+    template: how the prompt becomes text.
+    temperature: of sampling, 0 = greedy.
+    max_tokens: longest response, [tokens].
+    seed: of the noise.
+
+  Raises:
+    ValueError: when there is no model, or the prompt is too long for it.
+  """
+  folder = _model_folder(pathlib.Path(folder))
+  tokenizer = tokenizers.load(folder)
+  model = decoder.abstract(
+    assemble.folder_spec(folder, tokenizer),
+    compute_dtype='float32',
+    remat='none',
+  )
+  text = templates.render([records.Message('user', prompt)], template)
+  tokens = np.asarray(tokenizer.encode(text), np.int32)
+  engine = engine_lib.Engine(
+    model,
+    tokenizer,
+    mesh_lib.local_mesh(),
+    decode.Limits(
+      slots=1, prompt_tokens=len(tokens), response_tokens=max_tokens
+    ),
+    seed=seed,
+  )
+  params = hf_weights.load(folder, model, shardings=engine.params_shardings)
+  sampling = scheduler.Sampling(
+    purpose=token_choice.Purpose.SERVE,
+    seed=seed,
+    temperature=temperature,
+    limit_tokens=max_tokens,
+    chunk_tokens=max_tokens,
+  )
+  request = scheduler.Request(0, tokens, 1)
+  groups = scheduler.generate(
+    engine, params, [request], sampling, report=lambda _: None
+  )
+  [(_, [completion])] = groups
+  print(tokenizer.decode(completion.tokens.tolist()))
+
+
+def _model_folder(folder: pathlib.Path) -> pathlib.Path:
+  for place in (folder, folder / 'model'):
+    if (place / 'config.json').is_file():
+      return place
+  raise ValueError(
+    f'there is no model in {folder}: neither config.json nor model/config.json;'
+    ' --model must be a Hugging Face folder, or a work directory whose '
+    'training is done'
+  )

@@ -1,0 +1,130 @@
+"""Held-out accuracy: avg@k sampled, or greedy."""
+
+import json
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.data import records
+from dapo_jax.model import decoder
+from dapo_jax.rollout import collect
+from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.training import assemble, checkpoint
+
+
+class Protocol(NamedTuple):
+  """How accuracy is measured."""
+
+  samples_per_prompt: int
+  temperature: float  # 0 = greedy
+  seed: int
+  limit_tokens: int
+  chunk_tokens: int
+
+
+def run(config: FrozenConfigDict, workdir: str) -> None:
+  """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
+
+  The policy is the newest checkpoint's of WORKDIR or, without one, the model
+  that the configuration names. Writes WORKDIR/eval.json.
+  """
+  folder = pathlib.Path(workdir)
+  with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
+    parts = assemble.build(config, folder)
+    params, step = store.restore_params(
+      parts.model.shapes, parts.params_shardings
+    ) or (assemble.initial_params(config, parts), 0)
+  sampled = protocol(config)
+  greedy = sampled._replace(temperature=0.0, samples_per_prompt=1)
+  engine_params = parts.to_engine(params)
+  results = {'step': step}
+  for name, how in (('greedy', greedy), ('sampled', sampled)):
+    results[name] = measure(parts, engine_params, how, report=lambda _: None)
+    print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
+  (folder / 'eval.json').write_text(json.dumps(results, indent=2) + '\n')
+  print(f'written to {folder / "eval.json"}')
+
+
+def protocol(config: FrozenConfigDict) -> Protocol:
+  """Returns the protocol a configuration asks for."""
+  return Protocol(
+    samples_per_prompt=config.eval.samples_per_prompt,
+    temperature=config.eval.temperature,
+    seed=config.seed,
+    limit_tokens=config.rollout.max_response_tokens,
+    chunk_tokens=config.sampler.chunk_tokens,
+  )
+
+
+def measure(
+  parts: assemble.Parts,
+  engine_params: decoder.Params,
+  protocol: Protocol,
+  *,
+  report: Callable[[scheduler.ChunkReport], None],
+) -> dict[str, float]:
+  """Returns the `eval/` metrics of the evaluation prompts.
+
+  The noise of a sample depends on the problem's number and the sample's, not
+  on the step: two evaluations of a run differ by the policy alone.
+  """
+  draws = [
+    records.Draw(i, 0, prompt) for i, prompt in enumerate(parts.eval_prompts)
+  ]
+  sampling = scheduler.Sampling(
+    purpose=token_choice.Purpose.EVAL,
+    seed=protocol.seed,
+    temperature=protocol.temperature,
+    limit_tokens=protocol.limit_tokens,
+    chunk_tokens=protocol.chunk_tokens,
+  )
+  groups = collect.collect(
+    draws,
+    encode=parts.encode,
+    sample=lambda requests: scheduler.generate(
+      parts.engine, engine_params, requests, sampling, report=report
+    ),
+    decode=parts.tokenizer.decode,
+    judge=parts.judge,
+    samples_per_prompt=protocol.samples_per_prompt,
+  )
+  return metrics(groups)
+
+
+def metrics(groups: Sequence[records.Group]) -> dict[str, float]:
+  """Returns accuracy (mean over problems of the mean over samples) and more.
+
+  The standard error is over problems. `eval/pass_frac` is the share of
+  problems that at least one of the samples solves.
+  """
+  correct = np.stack([g.correct for g in groups]).astype(np.float64)
+  by_problem = correct.mean(axis=1)
+  lengths = np.concatenate([records.lengths_tokens(g) for g in groups])
+  ended = np.array([r.finish == 'eos' for g in groups for r in g.responses])
+  result = {
+    'eval/accuracy_frac': float(by_problem.mean()),
+    'eval/pass_frac': float((by_problem > 0).mean()),
+    'eval/length_mean_tokens': float(lengths.mean()),
+    'eval/truncated_frac': float(1.0 - ended.mean()),
+    'eval/prompts_count': len(groups),
+    'eval/samples_per_prompt_count': correct.shape[1],
+  }
+  if len(groups) > 1:
+    result['eval/accuracy_stderr_frac'] = float(
+      by_problem.std(ddof=1) / np.sqrt(len(groups))
+    )
+  return result
+
+
+def summary_line(metrics: dict[str, float], *, step: int) -> str:
+  """Returns the result as one line to read."""
+  error = metrics.get('eval/accuracy_stderr_frac', 0.0)
+  return (
+    f'held-out accuracy after step {step}: '
+    f'{metrics["eval/accuracy_frac"]:.1%} +- {error:.1%} '
+    f'(avg@{metrics["eval/samples_per_prompt_count"]}, '
+    f'{metrics["eval/prompts_count"]} problems)'
+  )

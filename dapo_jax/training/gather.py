@@ -1,0 +1,71 @@
+"""Gathers the groups of a step: stream, engine and filter joined."""
+
+import math
+from collections.abc import Callable
+
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.data import records
+from dapo_jax.model import decoder
+from dapo_jax.rollout import collect, dynamic_sampling, meter
+from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.training import trainer as trainer_lib
+
+# Called after every decode chunk with the totals and the last tally.
+OnChunk = Callable[
+  [meter.Meter, scheduler.ChunkReport, dynamic_sampling.Tally], None
+]
+
+
+def rule(config: FrozenConfigDict) -> dynamic_sampling.Rule:
+  """Returns the rule of dynamic sampling that a configuration asks for."""
+  want = config.rollout.prompts_per_step
+  # Without the filter nothing is lost, so nothing is drawn in excess.
+  factor = config.rollout.oversample if config.filter.enabled else 1.0
+  return dynamic_sampling.Rule(
+    enabled=config.filter.enabled,
+    want=want,
+    batch=math.ceil(want * factor),
+    max_rounds=config.filter.max_rounds,
+    on_limit=config.filter.on_limit,
+  )
+
+
+def gather(
+  trainer: trainer_lib.Trainer,
+  engine_params: decoder.Params,
+  *,
+  first_ordinal: int,
+  totals: meter.Meter,
+  on_chunk: OnChunk,
+) -> dynamic_sampling.Filled:
+  """Returns a step's groups; adds what it took to `totals`."""
+  config, parts = trainer.config, trainer.parts
+  sampling = scheduler.Sampling(
+    purpose=token_choice.Purpose.TRAIN,
+    seed=config.seed,
+    temperature=config.rollout.temperature,
+    limit_tokens=config.rollout.max_response_tokens,
+    chunk_tokens=config.sampler.chunk_tokens,
+  )
+  tallies = [dynamic_sampling.NO_ROUNDS]
+
+  def report(chunk: scheduler.ChunkReport) -> None:
+    totals.add(chunk)
+    on_chunk(totals, chunk, tallies[-1])
+
+  def draw(first_ordinal: int, count: int) -> list[records.Group]:
+    return collect.collect(
+      trainer.stream.take(first_ordinal, count),
+      encode=parts.encode,
+      sample=lambda requests: scheduler.generate(
+        parts.engine, engine_params, requests, sampling, report=report
+      ),
+      decode=parts.tokenizer.decode,
+      judge=totals.timed(parts.judge),
+      samples_per_prompt=config.rollout.responses_per_prompt,
+    )
+
+  return dynamic_sampling.fill(
+    draw, rule(config), first_ordinal=first_ordinal, on_round=tallies.append
+  )

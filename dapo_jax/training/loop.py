@@ -1,0 +1,260 @@
+"""The loop of reinforcement learning.
+
+One rollout step, in `_step`:
+
+  1. prompts are drawn and sampled by the engine, responses graded, and
+     groups without signal dropped, until the step is full;
+  2. rewards become advantages, lengths become token weights, groups become
+     packed minibatches;
+  3. the policy's log-probs are taken before it moves, then every minibatch
+     makes one update.
+
+Then `_finish_step` measures accuracy where it is due, writes the metrics and
+saves. Only between two steps is the state a checkpoint: parameters, moments,
+counters and the ordinal of the next draw say all there is to say.
+"""
+
+import math
+import pathlib
+import sys
+from typing import NamedTuple
+
+import jax
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.monitor import progress as progress_lib
+from dapo_jax.monitor import timers as timers_lib
+from dapo_jax.monitor import writers
+from dapo_jax.rollout import dynamic_sampling, meter, summary
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  evaluate,
+  gather,
+  interrupt,
+  minibatches,
+  optimizer,
+  update,
+)
+from dapo_jax.training import trainer as trainer_lib
+
+
+class Outlets(NamedTuple):
+  """Where a run shows and keeps what it does, and is asked to stop."""
+
+  metrics: writers.JsonlWriter
+  samples: writers.SampleWriter
+  display: progress_lib.Progress
+  store: checkpoint.Store
+  guard: interrupt.Guard
+
+
+def train(config: FrozenConfigDict, workdir: str) -> None:
+  """Trains until `train.steps` rollout steps are done, or goes on with it.
+
+  Raises:
+    ValueError: for settings that do not fit together or the work directory.
+    SamplingLimitError: when no signal is found and the rule says 'error'.
+  """
+  folder = pathlib.Path(workdir)
+  token_loss = update.policy_loss(
+    clip_low=config.objective.clip_low,
+    clip_high=config.objective.clip_high,
+    dual_clip=config.objective.dual_clip,
+  )
+  with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
+    changes = store.changes_since_saved(config.to_dict())
+    parts = assemble.build(config, folder)
+    trainer = trainer_lib.make_trainer(
+      config, parts, token_loss, temperature=config.rollout.temperature
+    )
+    state, progress = trainer_lib.start_or_resume(trainer, store)
+    ending = 'done already'
+    if not _is_done(config, progress):
+      progress, ending = _run(trainer, store, folder, state, progress, changes)
+  print(_closing_lines(folder, progress, ending))
+
+
+def _run(trainer, store, folder, state, progress, changes):
+  """Runs the steps that are left; returns (progress, how it ended)."""
+  config, done = trainer.config, progress.counters.rollout_steps
+  with (
+    interrupt.Guard() as guard,
+    writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
+    writers.SampleWriter(folder / 'samples.jsonl') as samples,
+    progress_lib.Progress(
+      total_steps=config.train.steps, first_step=done, stream=sys.stdout
+    ) as display,
+  ):
+    # A step whose metrics are pending gets its line now.
+    metrics.keep_until(done + (progress.pending is None))
+    samples.keep_until(done + 1)
+    if done:
+      display.note(f'resumed after step {done}')
+    for change in changes:
+      display.note(f'changed since: {change}')
+    outlets = Outlets(metrics, samples, display, store, guard)
+    ending = 'done'
+    try:
+      while not _is_done(config, progress):
+        if progress.pending is None:
+          state, progress = _step(trainer, outlets, state, progress)
+        progress = _finish_step(trainer, outlets, state, progress)
+        guard.check()
+    except interrupt.Interrupted:
+      ending = 'stopped; the same command goes on'
+    store.save(state, progress, config.to_dict())
+    if ending == 'done':
+      assemble.export(folder / 'model', trainer.parts, state.params)
+  return progress, ending
+
+
+def _step(trainer, outlets: Outlets, state, progress):
+  """Returns the state one rollout step later, its metrics still pending."""
+  config, parts = trainer.config, trainer.parts
+  step = progress.counters.rollout_steps + 1
+  timers, totals = timers_lib.Timers(), meter.Meter()
+  with timers.measure('time/step_s'):
+    # 1. Prompts -> rollouts -> verdicts -> groups with a signal.
+    with timers.measure('time/rollout_s'):
+      filled = gather.gather(
+        trainer,
+        parts.to_engine(state.params),
+        first_ordinal=progress.next_ordinal,
+        totals=totals,
+        on_chunk=_watch(trainer, outlets),
+      )
+    # 2. Rewards -> advantages, lengths -> weights, groups -> packed rows.
+    batches = minibatches.pack_groups(filled.groups, config, parts.mesh)
+    # 3. The behaviour policy's log-probs, then the updates.
+    with timers.measure('time/old_logp_s'):
+      olds = jax.block_until_ready(
+        [
+          trainer.old_logprobs(state.params, b.rows, b.micro_batches)
+          for b in batches
+        ]
+      )
+    lr = optimizer.warmed_up(
+      config.optim.lr, step=step - 1, warmup_steps=config.optim.warmup_steps
+    )
+    stats = []
+    with timers.measure('time/update_s'):
+      for _ in range(config.learner.epochs):
+        for batch, (logp_old, _) in zip(batches, olds, strict=True):
+          state, moved = trainer.update(
+            state, batch.rows, logp_old, batch.micro_batches, lr
+          )
+          stats.append(moved)
+      stats = jax.device_get(stats)
+
+  counters = progress.counters.after_step(filled.tally, totals, len(stats))
+  pending = {
+    **counters.metrics(),
+    **summary.filter_metrics(filled),
+    **summary.group_metrics(filled.groups),
+    **minibatches.metrics(batches),
+    **update.rollout_metrics([s for _, s in jax.device_get(olds)]),
+    **update.update_metrics(stats),
+    'optim/lr': lr,
+    **totals.metrics(),
+    **timers.take(),
+  }
+  _check_finite(step, pending)
+  outlets.samples.write(
+    step,
+    summary.sample_rows(
+      filled, count=config.train.samples_logged, template=config.data.template
+    ),
+  )
+  outlets.display.step(step, pending)
+  _note_limit(outlets, filled, gather.rule(config))
+  return state, progress._replace(
+    counters=counters, next_ordinal=filled.next_ordinal, pending=pending
+  )
+
+
+def _finish_step(trainer, outlets: Outlets, state, progress):
+  """Evaluates, writes and saves what is due; returns the progress after."""
+  config, step = trainer.config, progress.counters.rollout_steps
+  metrics = dict(progress.pending)
+  if step % config.eval.every_steps == 0 or step == config.train.steps:
+    timers = timers_lib.Timers()
+    with timers.measure('time/eval_s'):
+      metrics |= evaluate.measure(
+        trainer.parts,
+        trainer.parts.to_engine(state.params),
+        evaluate.protocol(config),
+        report=lambda _: outlets.guard.check(),
+      )
+    metrics |= timers.take()
+    accuracy = metrics['eval/accuracy_frac']
+    first = accuracy if step == 0 else progress.first_accuracy
+    progress = progress._replace(first_accuracy=first, last_accuracy=accuracy)
+    outlets.display.note(evaluate.summary_line(metrics, step=step))
+  outlets.metrics.write(step, metrics)
+  progress = progress._replace(pending=None)
+  if step and step % config.checkpoint.every_steps == 0:
+    outlets.store.save(state, progress, config.to_dict())
+  return progress
+
+
+def _watch(trainer, outlets: Outlets) -> gather.OnChunk:
+  """Returns what looks at every decode chunk; it may end the rollout."""
+
+  def on_chunk(totals, chunk, tally):
+    outlets.guard.check()
+    outlets.display.rollout(
+      tokens_count=totals.tokens,
+      tokens_per_s=totals.tokens_per_s,
+      slots_busy_frac=chunk.busy_frac,
+      kept=tally.kept,
+      wanted=trainer.config.rollout.prompts_per_step,
+      round_index=tally.rounds,
+    )
+
+  return on_chunk
+
+
+def _note_limit(outlets: Outlets, filled, rule) -> None:
+  if filled.tally.kept >= rule.want:
+    return
+  did = (
+    f'trained on {filled.tally.trained} groups'
+    if filled.groups
+    else ('skipped the update')
+  )
+  text = dynamic_sampling.limit_text(filled.tally, rule)
+  outlets.display.note(f'limit of rounds reached, {did}: {text}')
+
+
+def _is_done(config: FrozenConfigDict, progress: checkpoint.Progress) -> bool:
+  steps = progress.counters.rollout_steps
+  return steps >= config.train.steps and progress.pending is None
+
+
+def _check_finite(step: int, metrics: dict[str, float]) -> None:
+  bad = [name for name, value in metrics.items() if not math.isfinite(value)]
+  if bad:
+    raise FloatingPointError(
+      f'rollout step {step}: {", ".join(bad)} not finite; the last checkpoint '
+      'is whole: lower --config.optim.lr and go on from it'
+    )
+
+
+def _closing_lines(
+  folder: pathlib.Path, progress: checkpoint.Progress, ending: str
+) -> str:
+  """Returns what a person wants to know last: what changed, and where it is."""
+  lines = []
+  first, last = progress.first_accuracy, progress.last_accuracy
+  if first is not None and last is not None:
+    points = 100 * (last - first)
+    lines.append(
+      f'held-out accuracy: {first:.1%} before, {last:.1%} after '
+      f'{progress.counters.rollout_steps} steps ({points:+.1f} points)'
+    )
+  lines.append(
+    f'{ending}. metrics.jsonl, samples.jsonl, checkpoints/ and model/ are in '
+    f'{folder}'
+  )
+  return '\n'.join(lines)

@@ -1,0 +1,153 @@
+"""The supervised warm start: next-token loss on solved problems."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.data import records
+from dapo_jax.monitor import writers
+from dapo_jax.objective import weighting
+from dapo_jax.parallel import placement
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  evaluate,
+  interrupt,
+  optimizer,
+  packing,
+  update,
+)
+from dapo_jax.training import trainer as trainer_lib
+
+
+class Result(NamedTuple):
+  """Where supervised training stands."""
+
+  state: update.TrainState
+  progress: checkpoint.Progress
+  finished: bool
+
+
+def run(config: FrozenConfigDict, workdir: str) -> None:
+  """Trains until the accuracy or the number of updates asked for is reached.
+
+  The policy is then in WORKDIR/model. A stopped run goes on where it was.
+
+  Raises:
+    ValueError: when a training problem has no solution, or for settings that
+      do not fit together.
+  """
+  folder = pathlib.Path(workdir)
+  model_folder = folder / 'model'
+  if model_folder.exists():
+    print(f'supervised training is done already: the policy is {model_folder}')
+    return
+  with checkpoint.open_store(folder, keep=1) as store:
+    store.changes_since_saved(config.to_dict())
+    parts = assemble.build(config, folder)
+    _check_solutions(parts.train_prompts)
+    trainer = trainer_lib.make_trainer(
+      config, parts, update.supervised_loss, temperature=1.0
+    )
+    state, progress = trainer_lib.start_or_resume(trainer, store)
+    with (
+      interrupt.Guard() as guard,
+      writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
+    ):
+      metrics.keep_until(progress.counters.updates)
+      result = _train(trainer, state, progress, metrics, guard)
+    if not result.finished:
+      store.save(result.state, result.progress, config.to_dict())
+      print('stopped; the same command goes on')
+      return
+  assemble.export(model_folder, parts, result.state.params)
+  print(f'supervised training is done: the policy is {model_folder}')
+
+
+def _train(trainer, state, progress, metrics, guard) -> Result:
+  c = trainer.config.sft
+  losses = []
+  while True:
+    step = progress.counters.updates
+    if step % c.eval_every_steps == 0 or step == c.steps:
+      try:
+        found = _measure(trainer, state, guard.check)
+      except interrupt.Interrupted:
+        return Result(state, progress, finished=False)
+      if losses:
+        found['sft/loss'] = float(np.mean([float(x) for x in losses]))
+      metrics.write(step, found | {'sft/step_count': step})
+      print(_line(found, step=step), flush=True)
+      losses = []
+      accuracy = found['eval/accuracy_frac']
+      if step == c.steps or accuracy >= (c.stop_accuracy or np.inf):
+        return Result(state, progress, finished=True)
+    if guard.requested:
+      return Result(state, progress, finished=False)
+    batch = _batch(trainer, step)
+    lr = optimizer.warmed_up(c.lr, step=step, warmup_steps=c.warmup_steps)
+    state, stats = trainer.update(
+      state, batch.rows, batch.rows.logp_sampler, batch.micro_batches, lr
+    )
+    losses.append(stats.loss)
+    counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
+    progress = progress._replace(counters=counters)
+
+
+def _measure(trainer, state, check: Callable[[], None]) -> dict[str, float]:
+  return evaluate.measure(
+    trainer.parts,
+    trainer.parts.to_engine(state.params),
+    evaluate.protocol(trainer.config),
+    report=lambda _: check(),
+  )
+
+
+def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
+  """Returns the examples of an update in packed rows, on the mesh."""
+  config, parts = trainer.config, trainer.parts
+  count = config.sft.examples_per_step
+  draws = trainer.stream.take(step * count, count)
+  eos_id = parts.tokenizer.eos_ids[0]
+  responses = [
+    np.asarray([*parts.tokenizer.encode(d.prompt.solution), eos_id], np.int32)
+    for d in draws
+  ]
+  weights = weighting.token_weights(
+    np.array([len(r) for r in responses]),
+    np.array([d.ordinal for d in draws]),
+    mode='token_mean',
+  )
+  segments = [
+    packing.Segment(
+      parts.encode(d.prompt), r, np.zeros(len(r), np.float32), 0.0, float(w)
+    )
+    for d, r, w in zip(draws, responses, weights, strict=True)
+  ]
+  packed = packing.pack(
+    segments,
+    row_tokens=assemble.row_tokens(config),
+    micro_batch_rows=config.learner.micro_batch_rows,
+    max_segments=count,
+  )
+  return packed._replace(rows=placement.put_rows(packed.rows, parts.mesh))
+
+
+def _check_solutions(prompts: Sequence[records.Prompt]) -> None:
+  without = sum(not p.solution for p in prompts)
+  if without:
+    raise ValueError(
+      f'{without} of {len(prompts)} training problems have no solution, which '
+      'supervised training needs; change --config.data.source to a file with '
+      'the field `solution` in every row'
+    )
+
+
+def _line(metrics: dict[str, float], *, step: int) -> str:
+  text = evaluate.summary_line(metrics, step=step)
+  if 'sft/loss' in metrics:
+    text += f', loss {metrics["sft/loss"]:.3f}'
+  return text

@@ -1,0 +1,68 @@
+"""Package metadata and dependencies of dapo-jax."""
+
+import pathlib
+import re
+
+import setuptools
+
+_ROOT = pathlib.Path(__file__).resolve().parent
+
+# What dapo_jax/ and configs/ import, and two that serve others: protobuf is
+# what sentencepiece describes a tokenizer file with, tensorflow-datasets what
+# google-jetstream's tokenizers come with.
+_CORE = [
+  'absl-py',
+  'flax',
+  'google-jetstream==0.2.2',
+  'jax',
+  'jaxtyping',
+  'ml-collections',
+  'ml-dtypes',
+  'numpy',
+  'optax',
+  'orbax-checkpoint',
+  'protobuf',
+  'rich',
+  'safetensors',
+  'sentencepiece',
+  'tensorflow-datasets',
+  'tokenizers',
+]
+
+_EXTRAS = {
+  # Run on a TPU VM.
+  'tpu': ['jax[tpu]'],
+  # Run the tests and the linters.
+  'dev': ['beartype', 'pre-commit', 'pytest', 'ruff'],
+  # Compare with PyTorch's models in the tests. On Linux, torch is a CUDA
+  # build of several GB unless pip finds a CPU build.
+  'parity': ['torch', 'transformers'],
+  # Measure against other trainers in bench/. It wants releases of the core
+  # libraries of its own: give it a virtual environment of its own.
+  'peers': ['google-tunix==0.1.7'],
+  # Prompts from generated reasoning tasks.
+  'tasks': ['reasoning-gym'],
+  # Read models that are stored as GGUF.
+  'smollm2': ['gguf'],
+}
+
+
+def _version() -> str:
+  """Returns `__version__` without importing the package."""
+  text = (_ROOT / 'dapo_jax' / '__init__.py').read_text()
+  return re.search(r"^__version__ = '([^']+)'$", text, re.MULTILINE)[1]
+
+
+setuptools.setup(
+  name='dapo-jax',
+  version=_version(),
+  description='DAPO and DCPO training of language models in JAX.',
+  license='Apache-2.0',
+  python_requires='>=3.11,<3.13',
+  packages=setuptools.find_packages(
+    include=['dapo_jax', 'dapo_jax.*', 'configs', 'configs.*']
+  ),
+  install_requires=_CORE,
+  extras_require=_EXTRAS,
+  entry_points={'console_scripts': ['dapo-jax = dapo_jax.main:main']},
+)

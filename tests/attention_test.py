@@ -1,0 +1,92 @@
+"""Tests of `model.attention`."""
+
+import jax.numpy as jnp
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tolerances
+from dapo_jax.model import attention
+
+
+def _random(*shape, seed):
+  noise = np.random.default_rng(seed).standard_normal(shape)
+  return jnp.asarray(noise, jnp.float32)
+
+
+def _one_by_one(q, k, v, segment_ids):
+  """Attention in float64, each query and head by itself."""
+  q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+  rows, length, heads, head_dim = q.shape
+  per_kv_head = heads // k.shape[2]
+  out = np.zeros(q.shape)
+  for r, t, n in np.ndindex(rows, length, heads):
+    seen = [u for u in range(t + 1) if segment_ids[r, u] == segment_ids[r, t]]
+    kv = n // per_kv_head
+    scores = k[r, seen, kv] @ q[r, t, n] / np.sqrt(head_dim)
+    weights = np.exp(scores - scores.max())
+    out[r, t, n] = weights / weights.sum() @ v[r, seen, kv]
+  return out
+
+
+class AttentionTest(parameterized.TestCase):
+  def test_two_tokens_by_hand(self):
+    # H = 4, so scores are halved: q . k = (0, 2 ln 3) -> (0, ln 3), weights
+    # 1/4 and 3/4; values 0 and 4 -> 3. The first token sees only itself.
+    q = jnp.full((1, 2, 1, 4), 1.0).at[..., 1:].set(0.0)
+    k = jnp.zeros((1, 2, 1, 4)).at[0, 1, 0, 0].set(2 * np.log(3.0))
+    v = jnp.zeros((1, 2, 1, 4)).at[0, 1].set(4.0)
+    out = attention.attention(q, k, v, segment_ids=jnp.ones((1, 2), int))
+    np.testing.assert_allclose(out[0, :, 0, 0], [0, 3], rtol=1e-6)
+
+  @parameterized.parameters(1, 2)
+  def test_equals_one_query_at_a_time(self, kv_heads):
+    q = _random(2, 9, 4, 8, seed=0)
+    k = _random(2, 9, kv_heads, 8, seed=1)
+    v = _random(2, 9, kv_heads, 8, seed=2)
+    segment_ids = np.array(
+      [[1, 1, 1, 2, 2, 2, 2, 0, 0], [1, 2, 2, 2, 2, 2, 3, 3, 3]]
+    )
+    out = attention.attention(q, k, v, segment_ids=jnp.asarray(segment_ids))
+    np.testing.assert_allclose(
+      out, _one_by_one(q, k, v, segment_ids), atol=tolerances.F32_ATOL
+    )
+
+  def test_a_row_of_padding_is_finite(self):
+    q = _random(1, 4, 2, 8, seed=0)
+    out = attention.attention(q, q, q, segment_ids=jnp.zeros((1, 4), int))
+    self.assertTrue(np.isfinite(out).all())
+
+
+class CachedAttentionTest(parameterized.TestCase):
+  @parameterized.parameters(1, 2)
+  def test_equals_the_whole_row_at_each_slots_position(self, kv_heads):
+    q = _random(3, 8, 4, 8, seed=0)
+    k = _random(3, 8, kv_heads, 8, seed=1)
+    v = _random(3, 8, kv_heads, 8, seed=2)
+    rows = attention.attention(q, k, v, segment_ids=jnp.ones((3, 8), int))
+    positions = jnp.array([0, 5, 7])
+    slots = jnp.arange(3)
+    out = attention.cached_attention(
+      q[slots, positions], k, v, positions=positions
+    )
+    np.testing.assert_allclose(
+      out, rows[slots, positions], atol=tolerances.F32_ATOL
+    )
+
+  def test_entries_beyond_the_position_change_nothing(self):
+    q = _random(1, 4, 8, seed=0)
+    k, v = _random(1, 6, 2, 8, seed=1), _random(1, 6, 2, 8, seed=2)
+    positions = jnp.array([3])
+    out = attention.cached_attention(q, k, v, positions=positions)
+    other = attention.cached_attention(
+      q, k.at[:, 4:].set(1e4), v.at[:, 4:].set(1e4), positions=positions
+    )
+    np.testing.assert_array_equal(out, other)
+    nearer = attention.cached_attention(
+      q, k, v.at[:, 3].set(1e4), positions=positions
+    )
+    self.assertFalse(np.array_equal(out, nearer))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,283 @@
+"""Tests of `model.decoder`."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl.testing import absltest, parameterized
+from flax import nnx, traverse_util
+from jax.extend import core
+
+import tiny_model
+import tolerances
+from dapo_jax.model import decoder, kv_cache
+
+_PROMPTS = ([5, 7, 9], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 58])
+
+
+def _tokens(*shape, seed=0):
+  return np.random.default_rng(seed).integers(61, size=shape)
+
+
+class PackedRowsTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.model = tiny_model.model()
+    self.params = tiny_model.params(self.model)
+    self.first, self.second = _tokens(1, 5, seed=1), _tokens(1, 7, seed=2)
+
+  def _packed(self, padding):
+    return tiny_model.hidden(
+      self.model,
+      self.params,
+      np.concatenate([self.first, self.second, padding], axis=1),
+      positions=[[*range(5), *range(7), 0, 0, 0, 0]],
+      segment_ids=[[1] * 5 + [2] * 7 + [0] * 4],
+    )
+
+  def test_each_segment_is_what_it_is_alone(self):
+    packed = self._packed(np.zeros((1, 4), int))
+    for segment, part in (
+      (self.first, packed[:, :5]),
+      (self.second, packed[:, 5:12]),
+    ):
+      alone = tiny_model.hidden(self.model, self.params, segment)
+      np.testing.assert_allclose(part, alone, atol=tolerances.F32_ATOL)
+
+  def test_padding_changes_nothing(self):
+    zeros = self._packed(np.zeros((1, 4), int))
+    others = self._packed(np.array([[60, 3, 8, 1]]))
+    np.testing.assert_array_equal(zeros[:, :12], others[:, :12])
+
+  def test_padding_is_finite(self):
+    self.assertTrue(np.isfinite(self._packed(np.zeros((1, 4), int))).all())
+
+  def test_a_later_token_changes_nothing_before_it(self):
+    tokens = _tokens(1, 16)
+    changed = tokens.copy()
+    changed[0, 8] = (changed[0, 8] + 1) % 61
+    a = tiny_model.hidden(self.model, self.params, tokens)
+    b = tiny_model.hidden(self.model, self.params, changed)
+    np.testing.assert_array_equal(a[:, :8], b[:, :8])
+    # Each later token sees it.
+    self.assertGreater(np.abs(a - b)[:, 8:].max(axis=-1).min(), 1e-3)
+
+
+# Compiled once for all tests of a shape.
+@functools.partial(jax.jit, static_argnums=0)
+def _prefill(graphdef, params, rows):
+  return nnx.merge(graphdef, params).prefill(rows)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _step(graphdef, params, tokens, cache, positions):
+  module = nnx.merge(graphdef, params)
+  hidden, cache = module.decode(tokens, cache, positions=positions)
+  return hidden, jax.nn.log_softmax(module.logits(hidden)), cache
+
+
+class DecodeTest(absltest.TestCase):
+  def _decode(self, prompts, *, steps, replies=None, dtype='float32'):
+    """Returns (tokens, logp of all tokens, hidden) after each given token.
+
+    Prompts are padded to 11 tokens and prefilled; then each slot's last
+    prompt token is decoded, and after it the reply, or else the likeliest.
+    """
+    model = tiny_model.model(compute_dtype=dtype)
+    params = tiny_model.params(model)
+    slots = len(prompts)
+    cache = kv_cache.empty(
+      model.spec, slots=slots, cache_tokens=24, dtype=dtype
+    )
+    rows = np.zeros((slots, 11), np.int32)
+    for row, prompt in zip(rows, prompts, strict=True):
+      row[: len(prompt)] = prompt
+    k, v = _prefill(model.graphdef, params, jnp.asarray(rows))
+    for i in range(slots):
+      cache = kv_cache.insert(cache, k[:, i], v[:, i], slots=jnp.array([i]))
+
+    tokens = jnp.array([prompt[-1] for prompt in prompts])
+    positions = jnp.array([len(prompt) - 1 for prompt in prompts])
+    out = []
+    for t in range(steps):
+      hidden, logp, cache = _step(
+        model.graphdef, params, tokens, cache, positions
+      )
+      out.append((logp.argmax(-1), logp, hidden))
+      given = replies is not None and t < replies.shape[1]
+      tokens = jnp.asarray(replies[:, t]) if given else out[-1][0]
+      positions += 1
+    return tuple(np.stack(part, axis=1) for part in zip(*out, strict=True))
+
+  def _whole_rows(self, prompts, replies, *, dtype='float32'):
+    """Returns (logp of all tokens, hidden) from each last prompt token on."""
+    model = tiny_model.model(compute_dtype=dtype)
+    params = tiny_model.params(model)
+    rows = np.zeros((len(prompts), 17), np.int32)
+    for row, prompt, reply in zip(rows, prompts, replies, strict=True):
+      row[: len(prompt)] = prompt
+      row[len(prompt) :][: len(reply)] = reply
+    hidden = tiny_model.hidden(model, params, rows)
+    hidden = jnp.stack(
+      [h[len(p) - 1 :][:7] for h, p in zip(hidden, prompts, strict=True)]
+    )
+    logits = tiny_model.module(model, params).logits(hidden)
+    return jax.nn.log_softmax(logits), hidden
+
+  def test_step_by_step_equals_whole_rows(self):
+    replies = _tokens(2, 6)
+    _, logp, hidden = self._decode(_PROMPTS, steps=7, replies=replies)
+    row_logp, row_hidden = self._whole_rows(_PROMPTS, replies)
+    np.testing.assert_allclose(hidden, row_hidden, atol=tolerances.F32_ATOL)
+    np.testing.assert_allclose(logp, row_logp, atol=tolerances.DECODE_LOGP)
+
+  def test_in_bfloat16_it_is_near_whole_rows(self):
+    replies = _tokens(2, 6)
+    _, logp, _ = self._decode(
+      _PROMPTS, steps=6, replies=replies, dtype='bfloat16'
+    )
+    row_logp, _ = self._whole_rows(_PROMPTS, replies, dtype='bfloat16')
+    gap = np.take_along_axis(
+      logp - np.asarray(row_logp)[:, :6], replies[..., None], axis=-1
+    )
+    self.assertLess(np.sqrt(np.mean(gap**2)), tolerances.DECODE_LOGP_BF16_RMS)
+
+  def test_a_batch_of_lengths_decodes_as_each_prompt_alone(self):
+    together, _, _ = self._decode(_PROMPTS, steps=12)
+    for i, prompt in enumerate(_PROMPTS):
+      alone, _, _ = self._decode([prompt], steps=12)
+      np.testing.assert_array_equal(together[i], alone[0])
+
+
+class RematTest(absltest.TestCase):
+  def test_it_changes_neither_loss_nor_gradients(self):
+    tokens = _tokens(2, 9)
+    params = tiny_model.params(tiny_model.model())
+
+    def value_and_grad(remat):
+      model = tiny_model.model(remat=remat)
+
+      def loss(params):
+        hidden = tiny_model.hidden(model, params, tokens)
+        return jnp.sum(jnp.sin(tiny_model.module(model, params).logits(hidden)))
+
+      return jax.jit(jax.value_and_grad(loss))(params)
+
+    loss, grads = value_and_grad('none')
+    for remat in ('dots', 'full'):
+      other, other_grads = value_and_grad(remat)
+      np.testing.assert_allclose(loss, other, rtol=tolerances.F32_ATOL)
+      jax.tree.map(self._assert_near, grads, other_grads)
+
+  def _assert_near(self, a, b):
+    self.assertGreater(np.linalg.norm(a), 0)
+    gap = np.linalg.norm(a - b) / np.linalg.norm(a)
+    self.assertLessEqual(gap, tolerances.F32_GRAD_REL)
+
+
+class ComputeTypeTest(absltest.TestCase):
+  def test_bfloat16_is_near_float32(self):
+    tokens = _tokens(2, 9)
+    logits = {}
+    for dtype in ('float32', 'bfloat16'):
+      model = tiny_model.model(compute_dtype=dtype)
+      params = tiny_model.params(model)
+      hidden = tiny_model.hidden(model, params, tokens)
+      self.assertEqual(hidden.dtype, dtype)
+      logits[dtype] = np.asarray(
+        tiny_model.module(model, params).logits(hidden)
+      )
+      self.assertEqual(logits[dtype].dtype, np.float32)
+    rms = lambda x: np.sqrt(np.mean(x**2))
+    self.assertLess(
+      rms(logits['bfloat16'] - logits['float32']) / rms(logits['float32']),
+      tolerances.BF16,
+    )
+
+
+class PaddedVocabularyTest(absltest.TestCase):
+  def test_rows_that_are_no_token_are_never_likeliest(self):
+    model = tiny_model.model(vocab_size=50)
+    params = tiny_model.params(model)
+    hidden = tiny_model.hidden(model, params, _tokens(2, 9))
+    logits = tiny_model.module(model, params).logits(hidden)
+    self.assertEqual(logits.shape, (2, 9, 61))
+    self.assertLess(logits[..., 50:].max(), logits[..., :50].min() - 1e20)
+    full = dataclasses.replace(model.spec, vocab_size=61)
+    full = decoder.abstract(full, compute_dtype='float32', remat='none')
+    expected = tiny_model.module(full, params).logits(hidden)
+    np.testing.assert_array_equal(logits[..., :50], expected[..., :50])
+
+
+class CompileTimeTest(parameterized.TestCase):
+  @parameterized.parameters('none', 'dots', 'full')
+  def test_a_gradient_has_as_many_equations_at_any_depth(self, remat):
+    def equations(layers):
+      model = tiny_model.model(layers=layers, remat=remat)
+      loss = lambda params: tiny_model.hidden(
+        model, params, np.zeros((1, 4), int)
+      ).sum()
+      return _count_equations(jax.make_jaxpr(jax.grad(loss))(model.shapes))
+
+    self.assertEqual(equations(2), equations(8))
+    self.assertGreater(equations(2), 50)
+
+
+def _count_equations(jaxpr):
+  """Counts equations, those inside scans and calls too."""
+  inner = lambda x: x.jaxpr if isinstance(x, core.ClosedJaxpr) else x
+  jaxpr = inner(jaxpr)
+  count = len(jaxpr.eqns)
+  for equation in jaxpr.eqns:
+    for value in jax.tree.leaves(list(equation.params.values())):
+      if hasattr(inner(value), 'eqns'):
+        count += _count_equations(value)
+  return count
+
+
+class RandomParamsTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.model = tiny_model.model(tied_head=False, init_std=0.02)
+    cls.params = decoder.random_params(cls.model, 3, shardings=None)
+
+  def test_values_do_not_depend_on_where_they_lie(self):
+    if jax.device_count() < 8:
+      self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')
+    mesh = jax.make_mesh((2, 4), ('a', 'b'))
+    rules = {'layers': 'a', 'embed': 'b'}
+    spread = jax.tree.map(
+      lambda axes: jax.NamedSharding(mesh, jax.P(*map(rules.get, axes))),
+      self.model.logical_axes,
+      is_leaf=lambda axes: isinstance(axes, tuple),
+    )
+    params = decoder.random_params(self.model, 3, shardings=spread)
+    self.assertEqual(params['block']['q'].sharding, spread['block']['q'])
+    jax.tree.map(np.testing.assert_array_equal, self.params, params)
+
+  def test_another_seed_draws_other_values(self):
+    other = decoder.random_params(self.model, 4, shardings=None)
+    self.assertFalse(np.array_equal(self.params['head'], other['head']))
+
+  def test_it_draws_what_qwen2_draws(self):
+    for path, leaf in traverse_util.flatten_dict(self.params, sep='/').items():
+      if path.endswith('norm'):
+        self.assertTrue((leaf == 1).all(), path)
+      elif path.endswith('bias'):
+        self.assertTrue((leaf == 0).all(), path)
+      else:
+        # 1,536 draws or more: 5 standard errors are 5 * 0.02 / sqrt(2 * 1536).
+        self.assertAlmostEqual(leaf.std().item(), 0.02, delta=0.0018, msg=path)
+
+  def test_no_two_weights_are_alike(self):
+    block = self.params['block']
+    self.assertFalse(np.array_equal(block['k'], block['v']))
+    self.assertFalse(np.array_equal(block['gate'], block['up']))
+    self.assertFalse(np.array_equal(block['q'][0], block['q'][1]))
+
+
+if __name__ == '__main__':
+  absltest.main()

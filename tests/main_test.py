@@ -1,0 +1,135 @@
+"""Tests of main.py: what the command prints, and how it ends."""
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import sys
+import time
+from unittest import mock
+
+from absl.testing import absltest, parameterized
+
+import dapo_jax
+from dapo_jax import main
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_FILE = str(_ROOT / 'configs/base.py')
+
+
+def _run(*args: str) -> tuple[int, str, str]:
+  """Returns the exit status, standard output and error of `dapo-jax ARGS`."""
+  out, err = io.StringIO(), io.StringIO()
+  with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    status = main.main(args)
+  return status, out.getvalue(), err.getvalue()
+
+
+class HelpTest(parameterized.TestCase):
+  def test_answers_within_2_seconds(self):
+    start_s = time.perf_counter()
+    done = subprocess.run(
+      [sys.executable, '-m', 'dapo_jax.main', '--help'],
+      capture_output=True,
+      text=True,
+      check=True,
+      cwd=_ROOT,
+    )
+    self.assertLess(time.perf_counter() - start_s, 2.0)
+    for command in ('train', 'sft', 'eval', 'sample'):
+      self.assertIn(f'\n  {command} ', done.stdout)
+
+  @parameterized.parameters('train', 'sft', 'eval')
+  def test_command_lists_its_flags_and_where_the_keys_are(self, command):
+    status, out, _ = _run(command, '--help')
+    self.assertEqual(status, 0)
+    for words in ('--config ', '--workdir ', '--config.KEY', 'configs/base.py'):
+      self.assertIn(words, out)
+
+  def test_sample_lists_its_flags(self):
+    _, out, _ = _run('sample', '--help')
+    for name in ('model', 'template', 'temperature', 'max_tokens', 'seed'):
+      self.assertIn(f'\n  --{name} ', out)
+
+  @parameterized.parameters([()], [('train',)], [('eval',)], [('sample',)])
+  def test_fits_80_columns(self, command):
+    _, out, _ = _run(*command, '--help')
+    self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+  def test_version(self):
+    self.assertEqual(
+      _run('--version'), (0, f'dapo-jax {dapo_jax.__version__}\n', '')
+    )
+
+
+class ErrorTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ((), 'name a command; see dapo-jax --help'),
+    (('trian',), "there is no command 'trian'; did you mean train?"),
+    (('zzz',), "there is no command 'zzz'; see dapo-jax --help"),
+    (('train',), '--config=FILE is required, such as configs/demo.py'),
+    (
+      ('train', f'--config={_FILE}'),
+      '--workdir=DIR is required: the folder that the run writes to',
+    ),
+    (
+      ('train', f'--config={_FILE}', '--workdir=d', 'word'),
+      "unexpected argument 'word'",
+    ),
+    (
+      ('eval', f'--config={_FILE}', '--workdir=d', '--config.optim.lrr=1'),
+      '--config.optim.lrr: there is no such key; the nearest is '
+      '--config.optim.lr',
+    ),
+    (
+      ('sft', f'--config={_FILE}', '--workdir=d', '--config.sft.lr=0'),
+      'sft.lr (0.0) must be above 0; change --config.sft.lr',
+    ),
+    (('sample',), 'sample takes one prompt, in quotes, not 0'),
+    (
+      ('sample', '--model=/nowhere', 'hello'),
+      '--model (/nowhere) must be a folder with a model',
+    ),
+    (
+      ('sample', '--temprature=1', 'hello'),
+      "Unknown command line flag 'temprature'. Did you mean: temperature ?",
+    ),
+  )
+  def test_is_one_line_and_status_2(self, args, message):
+    self.assertEqual(_run(*args), (2, '', f'dapo-jax: error: {message}\n'))
+
+  def test_fault_of_the_program_is_raised(self):
+    faulty = main._COMMANDS['train']._replace(run=lambda *_: int('x'))
+    with mock.patch.dict(main._COMMANDS, {'train': faulty}):
+      with self.assertRaisesRegex(ValueError, 'invalid literal'):
+        _run('train')
+
+
+class RaisedHereTest(parameterized.TestCase):
+  def _error(self, code: str, file: str) -> ValueError:
+    """Returns the error of `code`, as if it were a line of `file`."""
+    try:
+      exec(compile(code, file, 'exec'))
+    except ValueError as error:
+      return error
+    raise AssertionError(f'{code} raises nothing')
+
+  def test_raise_in_this_package_is_for_the_user(self):
+    self.assertTrue(
+      main._raised_here(self._error("raise ValueError('x')", main.__file__))
+    )
+
+  @parameterized.parameters(
+    # By built-in code that this package calls, as NumPy's is.
+    ("int('x')", main.__file__),
+    # By a library that this package calls.
+    ("import json; json.loads('{')", main.__file__),
+    # By something outside of this package.
+    ("raise ValueError('x')", __file__),
+  )
+  def test_other_errors_are_not(self, code, file):
+    self.assertFalse(main._raised_here(self._error(code, file)))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,21 @@
+"""How far apart two numbers may be, by type and by what is compared.
+
+Chosen from the arithmetic, not from results; never loosened to pass.
+"""
+
+# Largest absolute difference between two orders of the same arithmetic.
+F64 = 1e-12
+F32_ATOL = 1e-5
+BF16 = 2e-2
+ATOL = {'float64': F64, 'float32': F32_ATOL, 'bfloat16': BF16}
+
+# Norm of the difference of two gradients over the norm of one, in float32.
+F32_GRAD_REL = 1e-5
+# Log-probabilities and entropies of a few logits at a time against all, nats.
+F32_LOGP = 1e-6
+# Logits against transformers' own, in float32.
+PARITY_F32 = 2e-4
+# Log-probabilities of decoding with a cache against whole rows, nats: the
+# largest difference in float32, the root of the mean square in bfloat16.
+DECODE_LOGP = 1e-4
+DECODE_LOGP_BF16_RMS = 5e-2
