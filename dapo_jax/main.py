@@ -5,7 +5,6 @@ command that needs it, so that help and faults in the flags are told at once.
 """
 
 import difflib
-import dis
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -44,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
       raise
     print(f'dapo-jax: error: {" ".join(str(error).split())}', file=sys.stderr)
     return 2
+  except KeyboardInterrupt:
+    # The second Ctrl-C, or the first before there was anything to save.
+    print('dapo-jax: interrupted', file=sys.stderr)
+    return 130
 
 
 def _dispatch(args: list[str]) -> int:
@@ -71,13 +74,12 @@ def _dispatch(args: list[str]) -> int:
 
 
 def _raised_here(error: ValueError) -> bool:
-  """Says whether a `raise` in this package made the error, not a library."""
+  """Says whether this package raised the error, not a library below it."""
   last = error.__traceback__
   while last.tb_next is not None:
     last = last.tb_next
-  code = last.tb_frame.f_code
-  is_raise = dis.opname[code.co_code[last.tb_lasti]] == 'RAISE_VARARGS'
-  return is_raise and os.path.abspath(code.co_filename).startswith(_PACKAGE)
+  file = os.path.abspath(last.tb_frame.f_code.co_filename)
+  return file.startswith(_PACKAGE + os.sep)
 
 
 def _help() -> str:

@@ -9,7 +9,7 @@ class Timers:
   """Adds up wall time by metric name until it is taken."""
 
   def __init__(self):
-    self._seconds: dict[str, float] = {}
+    self._seconds: dict[str, int | float] = {}
 
   @contextlib.contextmanager
   def measure(self, name: str) -> Iterator[None]:
@@ -24,7 +24,7 @@ class Timers:
     """Adds seconds that were measured elsewhere."""
     self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
-  def take(self) -> dict[str, float]:
+  def take(self) -> dict[str, int | float]:
     """Returns the seconds so far and starts again from none."""
     seconds, self._seconds = self._seconds, {}
     return seconds

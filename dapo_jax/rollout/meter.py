@@ -48,7 +48,7 @@ class Meter:
     """Share of slot-steps that made a token."""
     return self.tokens / self._slot_steps if self._slot_steps else 0.0
 
-  def metrics(self) -> dict[str, float]:
+  def metrics(self) -> dict[str, int | float]:
     """Returns the `sampler/` metrics and the grading time."""
     return {
       'sampler/tokens_per_s': self.tokens_per_s,

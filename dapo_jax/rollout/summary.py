@@ -9,7 +9,7 @@ from dapo_jax.data import records, templates
 from dapo_jax.rewards import answers
 from dapo_jax.rollout import dynamic_sampling
 
-Metrics = dict[str, float]
+Metrics = dict[str, int | float]
 
 
 def filter_metrics(filled: dynamic_sampling.Filled) -> Metrics:

@@ -78,6 +78,7 @@ def cache_tokens(limits: Limits) -> int:
 
 
 def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
+  """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
   heads = mesh_lib.ENGINE_RULES['kv_heads']
   cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, None, heads, None))
@@ -87,6 +88,7 @@ def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
 
 
 def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
+  """Returns slots of which none is live."""
   s, m = limits.slots, limits.response_tokens
   dtype = jnp.dtype(nnx.merge(model.graphdef, model.shapes).dtype)
   zeros = lambda *shape, dtype=jnp.int32: jnp.zeros(shape, dtype)
@@ -107,6 +109,7 @@ def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
 
 
 def prefill(graphdef: Any, params, tokens, length) -> Prefix:
+  """Returns the prefix of one padded prompt of `length` real tokens."""
   k, v = nnx.merge(graphdef, params).prefill(tokens[None])
   return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
 
@@ -114,6 +117,7 @@ def prefill(graphdef: Any, params, tokens, length) -> Prefix:
 def insert_group(
   *, state: DecodeState, prefix: Prefix, slots, keys, limit, temperature
 ) -> DecodeState:
+  """Returns the state with one prefix in the slots that exist."""
   put = lambda field, value: field.at[slots].set(value, mode='drop')
   return state._replace(
     cache=kv_cache.insert(state.cache, prefix.k, prefix.v, slots=slots),

@@ -201,22 +201,27 @@ class Engine(engine_api.Engine):
 
   @property
   def max_concurrent_decodes(self) -> int:
+    """The number of slots (JetStream)."""
     return self.limits.slots
 
   @property
   def samples_per_slot(self) -> int:
+    """One (JetStream)."""
     return 1
 
   @property
   def max_prefill_length(self) -> int:
+    """The longest padded prompt, [tokens] (JetStream)."""
     return decode.bucket_tokens(self.limits.prompt_tokens)
 
   @property
   def mesh(self) -> Mesh:
+    """The mesh the engine runs on (JetStream)."""
     return self._mesh
 
   @property
   def colocated_cpus(self) -> None:
+    """None are known (JetStream)."""
     return None
 
 

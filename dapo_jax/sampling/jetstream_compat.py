@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterator
 
+import jax
 import numpy as np
 
 from dapo_jax.data import tokenizers
@@ -66,7 +67,7 @@ class Tokenizer(tokenizer_api.Tokenizer):
   def __init__(self, tokenizer: tokenizers.Tokenizer):
     self._tokenizer = tokenizer
 
-  def encode(self, s: str, **kwargs) -> tuple[np.ndarray, int]:
+  def encode(self, s: str, **kwargs) -> tuple[jax.Array | np.ndarray, int]:
     """Returns padded token ids and how many of them are real."""
     tokens = np.asarray(self._tokenizer.encode(s), np.int32)
     # A BOS is no part of our prompts, whatever the driver asks for.
@@ -79,20 +80,22 @@ class Tokenizer(tokenizer_api.Tokenizer):
 
   @property
   def pad_id(self) -> int:
+    """The padding id."""
     return self._tokenizer.pad_id
 
   @property
   def eos_id(self) -> int:
+    """The first of the ids that end a response."""
     return self._tokenizer.eos_ids[0]
 
   @property
   def bos_id(self) -> int:
-    # Our prompts have no BOS; JetStream asks for an id all the same.
+    """The pad: our prompts have no BOS, but JetStream asks for an id."""
     return self._tokenizer.pad_id
 
   @property
   def stop_tokens(self) -> set[int]:
-    # The engine ends rows itself, so that the EOS stays in the response.
+    """None: the engine ends rows itself, so that the EOS stays in them."""
     return set()
 
 

@@ -6,6 +6,7 @@ issues the same programs. JetStream's own driver is not used for rollouts: it
 prefills a prompt once a sample, drops the EOS and carries no log-probs.
 """
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt32
 
 from dapo_jax.model import decoder
 from dapo_jax.sampling import decode, token_choice
@@ -116,16 +117,16 @@ def generate(
         yield index, tuple(group[i] for i in range(len(group)))
 
 
+@dataclasses.dataclass
 class _Waiting:
   """A request of which some samples have no slot yet."""
 
-  def __init__(self, index: int, request: Request, sampling: Sampling):
-    self.index = index
-    self.request = request
-    self.sampling = sampling
-    self.started = 0
-    self.prefix: decode.Prefix | None = None
-    self.keys = None
+  index: int
+  request: Request
+  sampling: Sampling
+  started: int = 0
+  prefix: decode.Prefix | None = None
+  keys: UInt32[np.ndarray, 'G 2'] | None = None
 
 
 def _refill(engine, params, state, owners, waiting: deque):

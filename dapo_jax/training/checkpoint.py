@@ -25,7 +25,6 @@ CHANGEABLE = (
   'sampler.',
   'mesh.',
   'optim.lr',
-  'model.path',
   'model.remat',
   'model.logits_chunk_tokens',
   'learner.pack_tokens',
@@ -56,7 +55,7 @@ class Counters(NamedTuple):
       tokens=self.tokens + totals.tokens,
     )
 
-  def metrics(self) -> dict[str, float]:
+  def metrics(self) -> dict[str, int | float]:
     """Returns the `step/` metrics."""
     return {
       'step/rollout_step_count': self.rollout_steps,
@@ -77,7 +76,7 @@ class Progress(NamedTuple):
   last_accuracy: float | None = None
   # Metrics of the last step while its evaluation and its line are not done;
   # {} before training, when step 0 is still to be evaluated.
-  pending: dict[str, float] | None = {}
+  pending: dict[str, int | float] | None = {}
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ def measure(
   protocol: Protocol,
   *,
   report: Callable[[scheduler.ChunkReport], None],
-) -> dict[str, float]:
+) -> dict[str, int | float]:
   """Returns the `eval/` metrics of the evaluation prompts.
 
   The noise of a sample depends on the problem's number and the sample's, not
@@ -94,7 +94,7 @@ def measure(
   return metrics(groups)
 
 
-def metrics(groups: Sequence[records.Group]) -> dict[str, float]:
+def metrics(groups: Sequence[records.Group]) -> dict[str, int | float]:
   """Returns accuracy (mean over problems of the mean over samples) and more.
 
   The standard error is over problems. `eval/pass_frac` is the share of
@@ -119,7 +119,7 @@ def metrics(groups: Sequence[records.Group]) -> dict[str, float]:
   return result
 
 
-def summary_line(metrics: dict[str, float], *, step: int) -> str:
+def summary_line(metrics: dict[str, int | float], *, step: int) -> str:
   """Returns the result as one line to read."""
   error = metrics.get('eval/accuracy_stderr_frac', 0.0)
   return (

@@ -17,7 +17,7 @@ counters and the ordinal of the next draw say all there is to say.
 import math
 import pathlib
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import FrozenConfigDict
@@ -69,14 +69,17 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
       config, parts, token_loss, temperature=config.rollout.temperature
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
-    ending = 'done already'
-    if not _is_done(config, progress):
-      progress, ending = _run(trainer, store, folder, state, progress, changes)
-  print(_closing_lines(folder, progress, ending))
+    ran = not _is_done(config, progress)
+    if ran:
+      state, progress = _run(trainer, store, folder, state, progress, changes)
+    model = folder / 'model'
+    if _is_done(config, progress) and (ran or not model.exists()):
+      assemble.export(model, parts, state.params)
+  print(_closing_lines(config, folder, progress))
 
 
 def _run(trainer, store, folder, state, progress, changes):
-  """Runs the steps that are left; returns (progress, how it ended)."""
+  """Returns (state, progress) at the end, or where the run was stopped."""
   config, done = trainer.config, progress.counters.rollout_steps
   with (
     interrupt.Guard() as guard,
@@ -94,7 +97,6 @@ def _run(trainer, store, folder, state, progress, changes):
     for change in changes:
       display.note(f'changed since: {change}')
     outlets = Outlets(metrics, samples, display, store, guard)
-    ending = 'done'
     try:
       while not _is_done(config, progress):
         if progress.pending is None:
@@ -102,11 +104,13 @@ def _run(trainer, store, folder, state, progress, changes):
         progress = _finish_step(trainer, outlets, state, progress)
         guard.check()
     except interrupt.Interrupted:
-      ending = 'stopped; the same command goes on'
+      pass
+    except dynamic_sampling.SamplingLimitError:
+      # Nothing was trained since the last boundary: keep it, then fail.
+      store.save(state, progress, config.to_dict())
+      raise
     store.save(state, progress, config.to_dict())
-    if ending == 'done':
-      assemble.export(folder / 'model', trainer.parts, state.params)
-  return progress, ending
+  return state, progress
 
 
 def _step(trainer, outlets: Outlets, state, progress):
@@ -127,50 +131,56 @@ def _step(trainer, outlets: Outlets, state, progress):
     # 2. Rewards -> advantages, lengths -> weights, groups -> packed rows.
     batches = minibatches.pack_groups(filled.groups, config, parts.mesh)
     # 3. The behaviour policy's log-probs, then the updates.
-    with timers.measure('time/old_logp_s'):
-      olds = jax.block_until_ready(
-        [
-          trainer.old_logprobs(state.params, b.rows, b.micro_batches)
-          for b in batches
-        ]
-      )
-    lr = optimizer.warmed_up(
-      config.optim.lr, step=step - 1, warmup_steps=config.optim.warmup_steps
-    )
-    stats = []
-    with timers.measure('time/update_s'):
-      for _ in range(config.learner.epochs):
-        for batch, (logp_old, _) in zip(batches, olds, strict=True):
-          state, moved = trainer.update(
-            state, batch.rows, logp_old, batch.micro_batches, lr
-          )
-          stats.append(moved)
-      stats = jax.device_get(stats)
-
-  counters = progress.counters.after_step(filled.tally, totals, len(stats))
-  pending = {
+    state, learned = _learn(trainer, state, batches, timers, step=step)
+  counters = progress.counters.after_step(
+    filled.tally, totals, learned['optim/update_count']
+  )
+  metrics = {
     **counters.metrics(),
     **summary.filter_metrics(filled),
     **summary.group_metrics(filled.groups),
+    **learned,
+    **totals.metrics(),
+    **timers.take(),
+  }
+  _check_finite(step, metrics)
+  outlets.samples.write(step, _sample_rows(config, filled))
+  outlets.display.step(step, metrics)
+  _note_limit(outlets, filled, gather.rule(config))
+  return state, progress._replace(
+    counters=counters, next_ordinal=filled.next_ordinal, pending=metrics
+  )
+
+
+def _learn(trainer, state, batches, timers: timers_lib.Timers, *, step: int):
+  """Returns the state after a step's updates, and their metrics."""
+  config = trainer.config
+  with timers.measure('time/old_logp_s'):
+    olds = jax.block_until_ready(
+      [
+        trainer.old_logprobs(state.params, b.rows, b.micro_batches)
+        for b in batches
+      ]
+    )
+  lr = optimizer.warmed_up(
+    config.optim.lr, step=step - 1, warmup_steps=config.optim.warmup_steps
+  )
+  stats = []
+  with timers.measure('time/update_s'):
+    for _ in range(config.learner.epochs):
+      for batch, (logp_old, _) in zip(batches, olds, strict=True):
+        state, moved = trainer.update(
+          state, batch.rows, logp_old, batch.micro_batches, lr
+        )
+        stats.append(moved)
+    # The host waits here: the state is a boundary once this returns.
+    stats = jax.device_get(stats)
+  return state, {
     **minibatches.metrics(batches),
     **update.rollout_metrics([s for _, s in jax.device_get(olds)]),
     **update.update_metrics(stats),
     'optim/lr': lr,
-    **totals.metrics(),
-    **timers.take(),
   }
-  _check_finite(step, pending)
-  outlets.samples.write(
-    step,
-    summary.sample_rows(
-      filled, count=config.train.samples_logged, template=config.data.template
-    ),
-  )
-  outlets.display.step(step, pending)
-  _note_limit(outlets, filled, gather.rule(config))
-  return state, progress._replace(
-    counters=counters, next_ordinal=filled.next_ordinal, pending=pending
-  )
 
 
 def _finish_step(trainer, outlets: Outlets, state, progress):
@@ -215,6 +225,12 @@ def _watch(trainer, outlets: Outlets) -> gather.OnChunk:
   return on_chunk
 
 
+def _sample_rows(config: FrozenConfigDict, filled) -> list[dict[str, Any]]:
+  return summary.sample_rows(
+    filled, count=config.train.samples_logged, template=config.data.template
+  )
+
+
 def _note_limit(outlets: Outlets, filled, rule) -> None:
   if filled.tally.kept >= rule.want:
     return
@@ -232,29 +248,34 @@ def _is_done(config: FrozenConfigDict, progress: checkpoint.Progress) -> bool:
   return steps >= config.train.steps and progress.pending is None
 
 
-def _check_finite(step: int, metrics: dict[str, float]) -> None:
+def _check_finite(step: int, metrics: dict[str, int | float]) -> None:
   bad = [name for name, value in metrics.items() if not math.isfinite(value)]
   if bad:
-    raise FloatingPointError(
+    raise ValueError(
       f'rollout step {step}: {", ".join(bad)} not finite; the last checkpoint '
       'is whole: lower --config.optim.lr and go on from it'
     )
 
 
 def _closing_lines(
-  folder: pathlib.Path, progress: checkpoint.Progress, ending: str
+  config: FrozenConfigDict, folder: pathlib.Path, progress: checkpoint.Progress
 ) -> str:
   """Returns what a person wants to know last: what changed, and where it is."""
+  steps = progress.counters.rollout_steps
   lines = []
   first, last = progress.first_accuracy, progress.last_accuracy
   if first is not None and last is not None:
     points = 100 * (last - first)
     lines.append(
-      f'held-out accuracy: {first:.1%} before, {last:.1%} after '
-      f'{progress.counters.rollout_steps} steps ({points:+.1f} points)'
+      f'held-out accuracy: {first:.1%} before, {last:.1%} after {steps} steps '
+      f'({points:+.1f} points)'
     )
-  lines.append(
-    f'{ending}. metrics.jsonl, samples.jsonl, checkpoints/ and model/ are in '
-    f'{folder}'
-  )
+  files = f'metrics.jsonl, samples.jsonl and checkpoints/ are in {folder}'
+  if _is_done(config, progress):
+    lines.append(f'done: the policy is {folder / "model"}; {files}')
+  else:
+    lines.append(
+      f'stopped after {steps} of {config.train.steps} steps; the same command '
+      f'goes on; {files}'
+    )
   return '\n'.join(lines)

@@ -37,7 +37,7 @@ def pack_groups(
   return batches
 
 
-def metrics(batches: Sequence[packing.Packed]) -> dict[str, float]:
+def metrics(batches: Sequence[packing.Packed]) -> dict[str, int | float]:
   """Returns how full the computed rows were."""
   if not batches:
     return {}

@@ -97,7 +97,9 @@ def _train(trainer, state, progress, metrics, guard) -> Result:
     progress = progress._replace(counters=counters)
 
 
-def _measure(trainer, state, check: Callable[[], None]) -> dict[str, float]:
+def _measure(
+  trainer, state, check: Callable[[], None]
+) -> dict[str, int | float]:
   return evaluate.measure(
     trainer.parts,
     trainer.parts.to_engine(state.params),
@@ -146,7 +148,7 @@ def _check_solutions(prompts: Sequence[records.Prompt]) -> None:
     )
 
 
-def _line(metrics: dict[str, float], *, step: int) -> str:
+def _line(metrics: dict[str, int | float], *, step: int) -> str:
   text = evaluate.summary_line(metrics, step=step)
   if 'sft/loss' in metrics:
     text += f', loss {metrics["sft/loss"]:.3f}'

@@ -170,10 +170,13 @@ def make_update(
   def micro_loss(params, part: packing.Rows, logp_old):
     logp = _logprobs(forward, params, part, entropy=False).logp
     counts = part.token_weight > 0
-    loss, stats = token_loss(logp, logp_old, part.advantage, counts)
-    # A choice, not a product: padding can hold anything, NaN included.
-    loss = jnp.where(counts, loss * part.token_weight, 0.0)
-    return jnp.sum(loss), stats
+    # Chosen before the loss, not after: padding can hold anything, and where
+    # the loss is NaN a later choice leaves its gradient NaN.
+    logp, logp_old, advantage = (
+      jnp.where(counts, x, 0.0) for x in (logp, logp_old, part.advantage)
+    )
+    loss, stats = token_loss(logp, logp_old, advantage, counts)
+    return jnp.sum(loss * part.token_weight), stats
 
   def update(state, rows, logp_old, micro_batches, lr):
     def body(i, carry):
@@ -193,7 +196,7 @@ def make_update(
       grads, state.opt_state, state.params
     )
     params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
-    stats = UpdateStats(loss, optax.global_norm(grads), stats)
+    stats = UpdateStats(loss, optax.tree.norm(grads), stats)
     return TrainState(params, opt_state), stats
 
   return jax.jit(update, donate_argnums=0, out_shardings=(shardings, None))
@@ -240,7 +243,7 @@ def _add(a: RolloutStats, b: RolloutStats) -> RolloutStats:
   return total._replace(gap_max=jnp.maximum(a.gap_max, b.gap_max))
 
 
-def rollout_metrics(parts: Sequence[RolloutStats]) -> dict[str, float]:
+def rollout_metrics(parts: Sequence[RolloutStats]) -> dict[str, int | float]:
   """Returns the `policy/` metrics of the behaviour policy, on the host."""
   if not parts:
     return {}
@@ -254,7 +257,7 @@ def rollout_metrics(parts: Sequence[RolloutStats]) -> dict[str, float]:
   }
 
 
-def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, float]:
+def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
   """Returns the metrics of a step's updates, on the host.
 
   Loss and gradient norm are means over the updates; ratios and clip shares
