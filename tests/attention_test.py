@@ -13,14 +13,15 @@ def _random(*shape, seed):
   return jnp.asarray(noise, jnp.float32)
 
 
-def _one_by_one(q, k, v, segment_ids):
+def _one_by_one(q, k, v, segment_ids, *, window_tokens=99):
   """Attention in float64, each query and head by itself."""
   q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
   rows, length, heads, head_dim = q.shape
   per_kv_head = heads // k.shape[2]
   out = np.zeros(q.shape)
   for r, t, n in np.ndindex(rows, length, heads):
-    seen = [u for u in range(t + 1) if segment_ids[r, u] == segment_ids[r, t]]
+    near = range(max(0, t - window_tokens + 1), t + 1)
+    seen = [u for u in near if segment_ids[r, u] == segment_ids[r, t]]
     kv = n // per_kv_head
     scores = k[r, seen, kv] @ q[r, t, n] / np.sqrt(head_dim)
     weights = np.exp(scores - scores.max())
@@ -51,6 +52,37 @@ class AttentionTest(parameterized.TestCase):
       out, _one_by_one(q, k, v, segment_ids), atol=tolerances.F32_ATOL
     )
 
+  @parameterized.parameters(1, 3, 9)
+  def test_a_window_ends_the_view_backwards(self, window_tokens):
+    q, k, v = (_random(2, 9, 2, 8, seed=s) for s in range(3))
+    segment_ids = np.array(
+      [[1, 1, 1, 1, 1, 1, 1, 0, 0], [1, 2, 2, 2, 2, 2, 3, 3, 3]]
+    )
+    out = attention.attention(
+      q,
+      k,
+      v,
+      segment_ids=jnp.asarray(segment_ids),
+      window_tokens=window_tokens,
+    )
+    expected = _one_by_one(q, k, v, segment_ids, window_tokens=window_tokens)
+    np.testing.assert_allclose(out, expected, atol=tolerances.F32_ATOL)
+
+  def test_a_window_counts_positions_not_places(self):
+    # The third token stands at position 5, four after the second: a window of
+    # 4 holds itself alone, one of 5 the second as well.
+    q, k, v = (_random(1, 3, 2, 8, seed=s) for s in range(3))
+    see = lambda window_tokens: attention.attention(
+      q,
+      k,
+      v,
+      segment_ids=jnp.ones((1, 3), int),
+      positions=jnp.array([[0, 1, 5]]),
+      window_tokens=window_tokens,
+    )
+    np.testing.assert_allclose(see(4)[0, 2], v[0, 2], rtol=1e-6)
+    self.assertGreater(np.abs(see(5)[0, 2] - v[0, 2]).min(), 1e-4)
+
   def test_a_row_of_padding_is_finite(self):
     q = _random(1, 4, 2, 8, seed=0)
     out = attention.attention(q, q, q, segment_ids=jnp.zeros((1, 4), int))
@@ -68,6 +100,29 @@ class CachedAttentionTest(parameterized.TestCase):
     slots = jnp.arange(3)
     out = attention.cached_attention(
       q[slots, positions], k, v, positions=positions
+    )
+    np.testing.assert_allclose(
+      out, rows[slots, positions], atol=tolerances.F32_ATOL
+    )
+
+  @parameterized.parameters(1, 3, 8)
+  def test_a_window_is_that_of_the_whole_row(self, window_tokens):
+    q, k, v = (_random(3, 8, 2, 8, seed=s) for s in range(3))
+    rows = attention.attention(
+      q,
+      k,
+      v,
+      segment_ids=jnp.ones((3, 8), int),
+      window_tokens=window_tokens,
+    )
+    positions = jnp.array([0, 5, 7])
+    slots = jnp.arange(3)
+    out = attention.cached_attention(
+      q[slots, positions],
+      k,
+      v,
+      positions=positions,
+      window_tokens=window_tokens,
     )
     np.testing.assert_allclose(
       out, rows[slots, positions], atol=tolerances.F32_ATOL

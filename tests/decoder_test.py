@@ -54,6 +54,24 @@ class PackedRowsTest(absltest.TestCase):
   def test_padding_is_finite(self):
     self.assertTrue(np.isfinite(self._packed(np.zeros((1, 4), int))).all())
 
+  def test_a_window_is_counted_inside_a_segment(self):
+    model = tiny_model.model(window_tokens=3)
+    packed = tiny_model.hidden(
+      model,
+      self.params,
+      np.concatenate([self.first, self.second], axis=1),
+      positions=[[*range(5), *range(7)]],
+      segment_ids=[[1] * 5 + [2] * 7],
+    )
+    alone = tiny_model.hidden(model, self.params, self.second)
+    np.testing.assert_allclose(packed[:, 5:], alone, atol=tolerances.F32_ATOL)
+    # Two layers of a window of 3 reach 4 tokens back; the sixth is further.
+    changed = self.second.copy()
+    changed[0, 0] = (changed[0, 0] + 1) % 61
+    other = tiny_model.hidden(model, self.params, changed)
+    np.testing.assert_array_equal(alone[:, 5:], other[:, 5:])
+    self.assertGreater(np.abs(alone - other)[0, :5].max(axis=-1).min(), 1e-5)
+
   def test_a_later_token_changes_nothing_before_it(self):
     tokens = _tokens(1, 16)
     changed = tokens.copy()
@@ -78,14 +96,16 @@ def _step(graphdef, params, tokens, cache, positions):
   return hidden, jax.nn.log_softmax(module.logits(hidden)), cache
 
 
-class DecodeTest(absltest.TestCase):
-  def _decode(self, prompts, *, steps, replies=None, dtype='float32'):
+class DecodeTest(parameterized.TestCase):
+  def _decode(
+    self, prompts, *, steps, replies=None, dtype='float32', **changes
+  ):
     """Returns (tokens, logp of all tokens, hidden) after each given token.
 
     Prompts are padded to 11 tokens and prefilled; then each slot's last
     prompt token is decoded, and after it the reply, or else the likeliest.
     """
-    model = tiny_model.model(compute_dtype=dtype)
+    model = tiny_model.model(compute_dtype=dtype, **changes)
     params = tiny_model.params(model)
     slots = len(prompts)
     cache = kv_cache.empty(
@@ -111,9 +131,9 @@ class DecodeTest(absltest.TestCase):
       positions += 1
     return tuple(np.stack(part, axis=1) for part in zip(*out, strict=True))
 
-  def _whole_rows(self, prompts, replies, *, dtype='float32'):
+  def _whole_rows(self, prompts, replies, *, dtype='float32', **changes):
     """Returns (logp of all tokens, hidden) from each last prompt token on."""
-    model = tiny_model.model(compute_dtype=dtype)
+    model = tiny_model.model(compute_dtype=dtype, **changes)
     params = tiny_model.params(model)
     rows = np.zeros((len(prompts), 17), np.int32)
     for row, prompt, reply in zip(rows, prompts, replies, strict=True):
@@ -126,10 +146,16 @@ class DecodeTest(absltest.TestCase):
     logits = tiny_model.module(model, params).logits(hidden)
     return jax.nn.log_softmax(logits), hidden
 
-  def test_step_by_step_equals_whole_rows(self):
+  # A window of 4: it ends inside the prompts and inside the replies.
+  @parameterized.parameters(
+    {}, {'qk_norm': True, 'qkv_bias': False}, {'window_tokens': 4}
+  )
+  def test_step_by_step_equals_whole_rows(self, **changes):
     replies = _tokens(2, 6)
-    _, logp, hidden = self._decode(_PROMPTS, steps=7, replies=replies)
-    row_logp, row_hidden = self._whole_rows(_PROMPTS, replies)
+    _, logp, hidden = self._decode(
+      _PROMPTS, steps=7, replies=replies, **changes
+    )
+    row_logp, row_hidden = self._whole_rows(_PROMPTS, replies, **changes)
     np.testing.assert_allclose(hidden, row_hidden, atol=tolerances.F32_ATOL)
     np.testing.assert_allclose(logp, row_logp, atol=tolerances.DECODE_LOGP)
 
@@ -261,6 +287,13 @@ class RandomParamsTest(absltest.TestCase):
   def test_another_seed_draws_other_values(self):
     other = decoder.random_params(self.model, 4, shardings=None)
     self.assertFalse(np.array_equal(self.params['head'], other['head']))
+
+  def test_it_draws_norms_of_ones(self):
+    model = tiny_model.model(**tiny_model.FAMILIES['qwen3'])
+    block = decoder.random_params(model, 3, shardings=None)['block']
+    for name in ('q_norm', 'k_norm'):
+      # [L, H], one scale for all heads.
+      np.testing.assert_array_equal(block[name], np.ones((2, 12)))
 
   def test_it_draws_what_qwen2_draws(self):
     for path, leaf in traverse_util.flatten_dict(self.params, sep='/').items():

@@ -29,6 +29,38 @@ _SPEC = spec_lib.Spec(
   context_tokens=8192,
 )
 
+# What makes it another family; of Llama's six frequencies, a scaling around
+# 64 tokens keeps one, changes one in part and four in full.
+FAMILIES = {
+  'qwen2': {},
+  'qwen3': dict(architecture='Qwen3ForCausalLM', qkv_bias=False, qk_norm=True),
+  'llama': dict(
+    architecture='LlamaForCausalLM',
+    qkv_bias=False,
+    tied_head=False,
+    rope_scaling=spec_lib.RopeScaling(
+      factor=8.0,
+      low_freq_factor=1.0,
+      high_freq_factor=4.0,
+      original_context_tokens=64,
+    ),
+  ),
+  'smollm2': dict(
+    architecture='LlamaForCausalLM',
+    qkv_bias=False,
+    embed_dim=36,
+    heads=3,
+    kv_heads=1,
+    norm_eps=1e-5,
+  ),
+  'mistral': dict(
+    architecture='MistralForCausalLM',
+    qkv_bias=False,
+    tied_head=False,
+    window_tokens=24,
+  ),
+}
+
 
 def spec(**changes) -> spec_lib.Spec:
   """Returns the spec of a decoder of 30,000 parameters."""

@@ -15,6 +15,9 @@ F32_GRAD_REL = 1e-5
 F32_LOGP = 1e-6
 # Logits against transformers' own, in float32.
 PARITY_F32 = 2e-4
+# Root of the mean square of their difference in bfloat16, over that of the
+# logits: two roundings, each as far from the truth as BF16 allows.
+PARITY_BF16 = 3e-2
 # Log-probabilities of decoding with a cache against whole rows, nats: the
 # largest difference in float32, the root of the mean square in bfloat16.
 DECODE_LOGP = 1e-4

@@ -11,15 +11,24 @@ def attention(
   v: Float[Array, 'B T K H'],
   *,
   segment_ids: Int[Array, 'B T'],
+  positions: Int[Array, 'B T'] | None = None,
+  window_tokens: int | None = None,
 ) -> Float[Array, 'B T N H']:
   """Returns causal softmax attention inside each segment of each row.
 
-  A token sees the tokens of its own segment up to itself. Padding is segment
+  A token sees the tokens of its own segment up to itself, and no further back
+  than a window of `window_tokens` positions, its own included; without
+  `positions` a token's position is its place in the row. Padding is segment
   0: it sees only padding, so no row of the mask is empty. Scores are scaled
   by H^-1/2 and normalised in float32.
   """
-  same = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
-  return jax.nn.dot_product_attention(q, k, v, mask=same, is_causal=True)
+  seen = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+  if window_tokens is not None:
+    if positions is None:
+      positions = jnp.arange(q.shape[1])[None]
+    back = positions[:, None, :, None] - positions[:, None, None, :]
+    seen = seen & (back < window_tokens)
+  return jax.nn.dot_product_attention(q, k, v, mask=seen, is_causal=True)
 
 
 def cached_attention(
@@ -28,15 +37,22 @@ def cached_attention(
   v: Float[Array, 'S C K H'],
   *,
   positions: Int[Array, ' S'],
+  window_tokens: int | None = None,
 ) -> Float[Array, 'S N H']:
-  """Returns attention of one query a slot over cache entries 0..position."""
+  """Returns attention of one query a slot over cache entries 0..position.
+
+  With a window, over the last `window_tokens` of them.
+  """
   slots, heads, head_dim = q.shape
   kv_heads = k.shape[2]
   q = q.reshape(slots, kv_heads, heads // kv_heads, head_dim)
   scores = jnp.einsum(
     'skgh,sckh->skgc', q, k, preferred_element_type=jnp.float32
   )
-  seen = jnp.arange(k.shape[1])[None] <= positions[:, None]
+  back = positions[:, None] - jnp.arange(k.shape[1])[None]
+  seen = back >= 0
+  if window_tokens is not None:
+    seen = seen & (back < window_tokens)
   scores = jnp.where(seen[:, None, None], scores * head_dim**-0.5, -jnp.inf)
   weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
   out = jnp.einsum('skgc,sckh->skgh', weights, v)

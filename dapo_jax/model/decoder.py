@@ -1,4 +1,4 @@
-"""The policy network: a dense decoder of Qwen2's architecture in Flax NNX.
+"""The policy network: a dense decoder, as Llama and Qwen are, in Flax NNX.
 
 The module is split once into (graphdef, params); everything else is a pure
 function of the params, a nested dict of arrays. Layers are stacked: every
@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import attention as attention_lib
-from dapo_jax.model import kv_cache
+from dapo_jax.model import kv_cache, rope
 from dapo_jax.model import spec as spec_lib
 
 Params = dict[str, Any]
@@ -61,6 +60,9 @@ class Block(nnx.Module):
       self.q_bias = weight('layers', 'heads', 'head_dim', std=0.0)
       self.k_bias = weight('layers', 'kv_heads', 'head_dim', std=0.0)
       self.v_bias = weight('layers', 'kv_heads', 'head_dim', std=0.0)
+    if spec.qk_norm:
+      self.q_norm = weight('layers', 'head_dim', std=None)
+      self.k_norm = weight('layers', 'head_dim', std=None)
     self.out = weight('layers', 'heads', 'head_dim', 'embed')
     self.ffw_norm = weight('layers', 'embed', std=None)
     self.gate = weight('layers', 'embed', 'ffw')
@@ -81,8 +83,12 @@ class Block(nnx.Module):
     v = jnp.einsum('btd,dkh->btkh', y, w(self.v))
     if self.spec.qkv_bias:
       q, k, v = q + w(self.q_bias), k + w(self.k_bias), v + w(self.v_bias)
-    q = _rope(q, positions, self.spec.rope_theta)
-    k = _rope(k, positions, self.spec.rope_theta)
+    if self.spec.qk_norm:
+      q = _rms_norm(q, self.q_norm[...], self.spec.norm_eps)
+      k = _rms_norm(k, self.k_norm[...], self.spec.norm_eps)
+    frequencies = rope.frequencies(self.spec)
+    q = rope.rotate(q, positions, frequencies=frequencies)
+    k = rope.rotate(k, positions, frequencies=frequencies)
     out, kept = attend(q, k, v)
     x = x + jnp.einsum('btnh,nhd->btd', out, w(self.out))
     y = _rms_norm(x, self.ffw_norm[...], self.spec.norm_eps)
@@ -122,8 +128,7 @@ class Decoder(nnx.Module):
     """Returns the final hidden states of packed rows."""
 
     def attend(q, k, v):
-      out = attention_lib.attention(q, k, v, segment_ids=segment_ids)
-      return out, None
+      return self._attend_rows(q, k, v, positions, segment_ids), None
 
     hidden, _ = self._scan_layers(tokens, positions, attend)
     return hidden
@@ -136,8 +141,7 @@ class Decoder(nnx.Module):
     positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
 
     def attend(q, k, v):
-      out = attention_lib.attention(q, k, v, segment_ids=segment_ids)
-      return out, (k, v)
+      return self._attend_rows(q, k, v, positions, segment_ids), (k, v)
 
     _, keys_values = self._scan_layers(tokens, positions, attend)
     return keys_values
@@ -161,7 +165,13 @@ class Decoder(nnx.Module):
       def attend(q, k, v, i=i):
         k = kv_cache.write(cache.k[i], k[:, 0], positions=positions)
         v = kv_cache.write(cache.v[i], v[:, 0], positions=positions)
-        out = attention_lib.cached_attention(q[:, 0], k, v, positions=positions)
+        out = attention_lib.cached_attention(
+          q[:, 0],
+          k,
+          v,
+          positions=positions,
+          window_tokens=self.spec.window_tokens,
+        )
         return out[:, None], (k, v)
 
       layer = nnx.merge(graphdef, jax.tree.map(lambda w, i=i: w[i], weights))
@@ -187,6 +197,16 @@ class Decoder(nnx.Module):
 
   def _embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
     return self.embedding[...].astype(self.dtype)[tokens]
+
+  def _attend_rows(self, q, k, v, positions, segment_ids):
+    return attention_lib.attention(
+      q,
+      k,
+      v,
+      segment_ids=segment_ids,
+      positions=positions,
+      window_tokens=self.spec.window_tokens,
+    )
 
   def _scan_layers(self, tokens, positions, attend: Attend):
     """Returns (normed hidden states, what `attend` kept, stacked by layer)."""
@@ -265,18 +285,3 @@ def _rms_norm(
   x32 = x.astype(jnp.float32)
   inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, -1, keepdims=True) + eps)
   return (x32 * inverse * scale).astype(x.dtype)
-
-
-def _rope(
-  x: Float[Array, 'B T N H'], positions: Int[Array, 'B T'], theta: float
-) -> Float[Array, 'B T N H']:
-  """Rotates the pairs (i, i + H/2) by position * theta^(-2i/H), in float32."""
-  # Powers in double precision, on the host: what is wrong with a frequency is
-  # multiplied by the position, and TPUs' float32 powers are approximate.
-  half = x.shape[-1] // 2
-  frequency = jnp.asarray(theta ** (-np.arange(half) / half), jnp.float32)
-  angle = positions[..., None, None] * frequency
-  cos, sin = jnp.cos(angle), jnp.sin(angle)
-  a, b = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-  out = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
-  return out.astype(x.dtype)

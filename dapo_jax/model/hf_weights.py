@@ -35,6 +35,8 @@ _TABLE = {
   'block/k_bias': ('model.layers.{}.self_attn.k_proj.bias', 'KH'),
   'block/v': ('model.layers.{}.self_attn.v_proj.weight', 'KH D'),
   'block/v_bias': ('model.layers.{}.self_attn.v_proj.bias', 'KH'),
+  'block/q_norm': ('model.layers.{}.self_attn.q_norm.weight', 'H'),
+  'block/k_norm': ('model.layers.{}.self_attn.k_norm.weight', 'H'),
   'block/out': ('model.layers.{}.self_attn.o_proj.weight', 'D NH'),
   'block/ffw_norm': ('model.layers.{}.post_attention_layernorm.weight', 'D'),
   'block/gate': ('model.layers.{}.mlp.gate_proj.weight', 'F D'),
