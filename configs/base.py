@@ -228,6 +228,8 @@ def _learner():
     # Length of a packed row, [tokens]; None = the longest prompt and
     # response together.
     pack_tokens=config_dict.placeholder(int),
+    # Let the responses of a group stand behind one copy of their prompt.
+    share_prompts=True,
     # Packed rows in a forward and backward pass.
     micro_batch_rows=8,
   )

@@ -11,23 +11,28 @@ def attention(
   v: Float[Array, 'B T K H'],
   *,
   segment_ids: Int[Array, 'B T'],
+  prefix_ids: Int[Array, 'B T'] | None = None,
   positions: Int[Array, 'B T'] | None = None,
   window_tokens: int | None = None,
 ) -> Float[Array, 'B T N H']:
   """Returns causal softmax attention inside each segment of each row.
 
-  A token sees the tokens of its own segment up to itself, and no further back
+  A token sees the tokens of its own segment up to itself and, with
+  `prefix_ids`, those of the segment that its prefix id names: so the
+  responses to a prompt stand behind one copy of it. It sees no further back
   than a window of `window_tokens` positions, its own included; without
   `positions` a token's position is its place in the row. Padding is segment
   0: it sees only padding, so no row of the mask is empty. Scores are scaled
   by H^-1/2 and normalised in float32.
   """
   seen = segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
+  if prefix_ids is not None:
+    seen |= prefix_ids[:, None, :, None] == segment_ids[:, None, None, :]
   if window_tokens is not None:
     if positions is None:
       positions = jnp.arange(q.shape[1])[None]
     back = positions[:, None, :, None] - positions[:, None, None, :]
-    seen = seen & (back < window_tokens)
+    seen &= back < window_tokens
   return jax.nn.dot_product_attention(q, k, v, mask=seen, is_causal=True)
 
 

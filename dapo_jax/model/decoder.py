@@ -124,11 +124,16 @@ class Decoder(nnx.Module):
     *,
     positions: Int[Array, 'B T'],
     segment_ids: Int[Array, 'B T'],
+    prefix_ids: Int[Array, 'B T'] | None = None,
   ) -> Float[Array, 'B T D']:
-    """Returns the final hidden states of packed rows."""
+    """Returns the final hidden states of packed rows.
+
+    What a place sees, its segment and its prefix, is as in `attention`.
+    """
 
     def attend(q, k, v):
-      return self._attend_rows(q, k, v, positions, segment_ids), None
+      ids = (segment_ids, prefix_ids)
+      return self._attend_rows(q, k, v, positions, *ids), None
 
     hidden, _ = self._scan_layers(tokens, positions, attend)
     return hidden
@@ -141,7 +146,7 @@ class Decoder(nnx.Module):
     positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
 
     def attend(q, k, v):
-      return self._attend_rows(q, k, v, positions, segment_ids), (k, v)
+      return self._attend_rows(q, k, v, positions, segment_ids, None), (k, v)
 
     _, keys_values = self._scan_layers(tokens, positions, attend)
     return keys_values
@@ -198,12 +203,13 @@ class Decoder(nnx.Module):
   def _embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
     return self.embedding[...].astype(self.dtype)[tokens]
 
-  def _attend_rows(self, q, k, v, positions, segment_ids):
+  def _attend_rows(self, q, k, v, positions, segment_ids, prefix_ids):
     return attention_lib.attention(
       q,
       k,
       v,
       segment_ids=segment_ids,
+      prefix_ids=prefix_ids,
       positions=positions,
       window_tokens=self.spec.window_tokens,
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 
 class TokenLogprobs(NamedTuple):
@@ -19,25 +19,28 @@ def token_logprobs(
   hidden: Float[Array, 'R T D'],
   targets: Int[Array, 'R T'],
   *,
+  wanted: Bool[Array, 'R T'],
   logits: Callable[[Array], Array],
   temperature: float | Float[Array, ''],
   chunk_tokens: int,
   entropy: bool,
 ) -> TokenLogprobs:
-  """Returns log softmax(logits / temperature)[target] of every position.
+  """Returns log softmax(logits / temperature)[target] of the wanted places.
 
-  Logits exist for about `chunk_tokens` positions at a time, forward and
-  backward (each chunk is rematerialised): a row of 20,480 tokens times
-  152,064 words would be 12 GB. Chunks cut the T axis, never the rows, which
-  are spread over devices.
+  Logits exist for about `chunk_tokens` places at a time, forward and backward
+  (each chunk is rematerialised): a row of 20,480 tokens times 152,064 words
+  would be 12 GB. Chunks cut the T axis, never the rows, which are spread over
+  devices. Wanted places are brought to the front of their row, so that whole
+  chunks of prompt and padding cost nothing; elsewhere the result is 0.
   """
   rows, length, _ = hidden.shape
   size = max(1, min(length, chunk_tokens // rows))
   chunks = -(-length // size)
   pad = chunks * size - length
+  front_first = jnp.argsort(~wanted, axis=1, stable=True)
 
   @jax.checkpoint
-  def one(hidden, targets):
+  def compute(hidden, targets):
     z = logits(hidden) / temperature
     logsumexp = jax.nn.logsumexp(z, axis=-1)
     chosen = jnp.take_along_axis(z, targets[..., None], axis=-1)[..., 0]
@@ -46,16 +49,26 @@ def token_logprobs(
     mean_logit = jnp.sum(jax.nn.softmax(z, axis=-1) * z, axis=-1)
     return chosen - logsumexp, logsumexp - mean_logit
 
+  def skip(hidden, targets):
+    zeros = jnp.zeros(targets.shape, jnp.float32)
+    return zeros, zeros if entropy else None
+
   def split(x):
+    order = front_first.reshape(rows, length, *(1,) * (x.ndim - 2))
+    x = jnp.take_along_axis(x, order, axis=1)
     x = jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2))
     return jnp.moveaxis(x.reshape(rows, chunks, size, *x.shape[2:]), 1, 0)
 
   def join(x):
-    return jnp.moveaxis(x, 0, 1).reshape(rows, chunks * size)[:, :length]
+    x = jnp.moveaxis(x, 0, 1).reshape(rows, chunks * size)[:, :length]
+    x = jnp.take_along_axis(x, jnp.argsort(front_first, axis=1), axis=1)
+    return jnp.where(wanted, x, 0.0)
 
-  if chunks == 1:
-    return TokenLogprobs(*one(hidden, targets))
+  def one(_, chunk):
+    wanted, hidden, targets = chunk
+    return None, jax.lax.cond(jnp.any(wanted), compute, skip, hidden, targets)
+
   _, parts = jax.lax.scan(
-    lambda _, x: (None, one(*x)), None, (split(hidden), split(targets))
+    one, None, (split(wanted), split(hidden), split(targets))
   )
   return TokenLogprobs(*jax.tree.map(join, parts))

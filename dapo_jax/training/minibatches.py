@@ -31,6 +31,7 @@ def pack_groups(
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
       max_segments=size * config.rollout.responses_per_prompt,
+      share_prompts=config.learner.share_prompts,
     )
     rows = placement.put_rows(packed.rows, mesh)
     batches.append(packed._replace(rows=rows))
@@ -89,7 +90,12 @@ def segments(
   flat = [(g, r) for g in groups for r in g.responses]
   return [
     packing.Segment(
-      g.prompt_tokens, r.tokens, r.logp_sampler, float(a), float(w)
+      g.draw.ordinal,
+      g.prompt_tokens,
+      r.tokens,
+      r.logp_sampler,
+      float(a),
+      float(w),
     )
     for (g, r), a, w in zip(flat, advantages.ravel(), weights, strict=True)
   ]

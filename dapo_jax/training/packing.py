@@ -1,8 +1,10 @@
 """Packs prompts and responses into rows of one length, for the update.
 
-A segment is one prompt's copy and one response. Its last token is predicted
-but never fed, so a segment takes prompt + response - 1 places: place j feeds
-a token and predicts the next one.
+A row holds blocks. A block is one copy of a prompt and one or more responses
+to it, each of which sees the prompt and itself. A place feeds a token and
+predicts the next one; the last prompt token, which predicts the first
+response token, is fed once a response. So a block of a prompt of P tokens and
+responses of n tokens each takes P - 1 + sum(n) places.
 """
 
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from jaxtyping import Array, Float, Int
 class Segment(NamedTuple):
   """One response and what the loss needs of it."""
 
+  prompt_number: int  # segments of one number have the same prompt
   prompt_tokens: Int[np.ndarray, ' T']
   response_tokens: Int[np.ndarray, ' T']
   logp_sampler: Float[np.ndarray, ' T']
@@ -22,17 +25,26 @@ class Segment(NamedTuple):
   token_weight: float
 
 
+class Block(NamedTuple):
+  """Numbers of the segments that stand behind one copy of their prompt."""
+
+  segments: tuple[int, ...]
+  tokens: int  # places in a row
+
+
 class Rows(NamedTuple):
   """Packed rows of a minibatch: M micro-batches of R rows of T places.
 
-  `token_weight` is 0 at every place that does not predict a response token;
-  it alone says what counts.
+  A place sees the places up to itself that have its own segment id or that
+  have its prefix id as their segment id. `token_weight` is 0 at every place
+  that does not predict a response token; it alone says what counts.
   """
 
   tokens: Int[Array | np.ndarray, 'M R T']
   targets: Int[Array | np.ndarray, 'M R T']
   positions: Int[Array | np.ndarray, 'M R T']
   segment_ids: Int[Array | np.ndarray, 'M R T']  # 0 = padding
+  prefix_ids: Int[Array | np.ndarray, 'M R T']
   is_response: Float[Array | np.ndarray, 'M R T']  # 1 where one is predicted
   token_weight: Float[Array | np.ndarray, 'M R T']
   advantage: Float[Array | np.ndarray, 'M R T']
@@ -48,37 +60,53 @@ class Packed(NamedTuple):
   row_tokens: int  # of the micro-batches that are computed
 
 
-def segment_tokens(segment: Segment) -> int:
-  """Returns the places a segment takes in a row."""
-  return len(segment.prompt_tokens) + len(segment.response_tokens) - 1
+def blocks(
+  segments: Sequence[Segment], *, row_tokens: int, share_prompts: bool
+) -> list[Block]:
+  """Returns the blocks of a minibatch, none longer than a row.
 
-
-def plan(lengths_tokens: Sequence[int], *, row_tokens: int) -> list[list[int]]:
-  """Returns rows of segment numbers: first fit, the longest first.
+  With `share_prompts` the responses to a prompt stand behind as few copies of
+  it as fit, else each has its own.
 
   Raises:
-    ValueError: when a segment is longer than a row.
+    ValueError: when a prompt and one response are longer than a row.
   """
-  order = sorted(
-    range(len(lengths_tokens)), key=lambda i: (-lengths_tokens[i], i)
-  )
-  rows: list[list[int]] = []
+  by_prompt: dict[int, list[int]] = {}
+  for number, segment in enumerate(segments):
+    key = segment.prompt_number if share_prompts else number
+    by_prompt.setdefault(key, []).append(number)
+  found = []
+  for numbers in by_prompt.values():
+    prefix = len(segments[numbers[0]].prompt_tokens) - 1
+    lengths = [len(segments[n].response_tokens) for n in numbers]
+    if prefix + max(lengths) > row_tokens:
+      raise ValueError(
+        f'a prompt and response of {prefix + max(lengths)} tokens do not fit '
+        f'a row of {row_tokens}; change --config.learner.pack_tokens'
+      )
+    found += [
+      Block(
+        tuple(numbers[i] for i in part), prefix + sum(lengths[i] for i in part)
+      )
+      for part in first_fit(lengths, room=row_tokens - prefix)
+    ]
+  return found
+
+
+def first_fit(lengths: Sequence[int], *, room: int) -> list[list[int]]:
+  """Returns bins of item numbers: first fit, the longest first."""
+  order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+  bins: list[list[int]] = []
   free: list[int] = []
   for i in order:
-    length = lengths_tokens[i]
-    if length > row_tokens:
-      raise ValueError(
-        f'a prompt and response of {length} tokens do not fit a row of '
-        f'{row_tokens}; change --config.learner.pack_tokens'
-      )
-    row = next((r for r, room in enumerate(free) if room >= length), None)
-    if row is None:
-      row = len(rows)
-      rows.append([])
-      free.append(row_tokens)
-    rows[row].append(i)
-    free[row] -= length
-  return rows
+    place = next((b for b, f in enumerate(free) if f >= lengths[i]), None)
+    if place is None:
+      place = len(bins)
+      bins.append([])
+      free.append(room)
+    bins[place].append(i)
+    free[place] -= lengths[i]
+  return bins
 
 
 def pack(
@@ -87,6 +115,7 @@ def pack(
   row_tokens: int,
   micro_batch_rows: int,
   max_segments: int,
+  share_prompts: bool,
 ) -> Packed:
   """Returns the segments packed into rows.
 
@@ -94,49 +123,69 @@ def pack(
   made for `max_segments` rows. How many micro-batches are computed is a
   number, so other lengths compile nothing.
   """
-  lengths = [segment_tokens(s) for s in segments]
-  rows_plan = plan(lengths, row_tokens=row_tokens)
-  micro_batches = -(-len(rows_plan) // micro_batch_rows)
+  parts = blocks(segments, row_tokens=row_tokens, share_prompts=share_prompts)
+  plan = first_fit([b.tokens for b in parts], room=row_tokens)
+  micro_batches = -(-len(plan) // micro_batch_rows)
   most = -(-max_segments // micro_batch_rows)
   flat = _empty(most * micro_batch_rows, row_tokens)
-  for row, numbers in enumerate(rows_plan):
-    begin = 0
-    for segment_id, number in enumerate(numbers, start=1):
-      _write(flat, row, begin, segment_id, segments[number])
-      begin += lengths[number]
+  for row, numbers in enumerate(plan):
+    begin, free_id = 0, 1
+    for block in (parts[n] for n in numbers):
+      members = [segments[n] for n in block.segments]
+      _write(_Place(flat, row, begin, free_id), members)
+      begin += block.tokens
+      free_id += len(members) + 1
   shape = (most, micro_batch_rows, row_tokens)
   return Packed(
     Rows(*(field.reshape(shape) for field in flat)),
     micro_batches=micro_batches,
-    real_tokens=sum(lengths),
+    real_tokens=sum(b.tokens for b in parts),
     row_tokens=micro_batches * micro_batch_rows * row_tokens,
   )
+
+
+class _Place(NamedTuple):
+  """Where in the rows a block goes."""
+
+  flat: Rows
+  row: int
+  begin: int
+  free_id: int  # segment ids from here on are free in this row
 
 
 def _empty(rows: int, row_tokens: int) -> Rows:
   kinds = {'is_response', 'token_weight', 'advantage', 'logp_sampler'}
   return Rows(
     *(
-      np.zeros(
-        (rows, row_tokens),
-        np.float32 if field in kinds else np.int32,
-      )
+      np.zeros((rows, row_tokens), np.float32 if field in kinds else np.int32)
       for field in Rows._fields
     )
   )
 
 
-def _write(flat: Rows, row: int, begin: int, segment_id: int, s: Segment):
-  """Writes one segment into its places of a row."""
-  sequence = np.concatenate([s.prompt_tokens, s.response_tokens])
-  length = len(sequence) - 1
-  whole = slice(begin, begin + length)
-  flat.tokens[row, whole] = sequence[:-1]
-  flat.targets[row, whole] = sequence[1:]
-  flat.positions[row, whole] = np.arange(length)
-  flat.segment_ids[row, whole] = segment_id
-  response = slice(begin + len(s.prompt_tokens) - 1, begin + length)
-  flat.is_response[row, response] = 1.0
-  flat.token_weight[row, response] = s.token_weight
-  flat.advantage[row, response] = s.advantage
-  flat.logp_sampler[row, response] = s.logp_sampler
+def _write(place: _Place, members: Sequence[Segment]) -> None:
+  """Writes one prompt and the responses behind it."""
+  flat, row, begin, prefix_id = place
+  prompt = members[0].prompt_tokens
+  prefix = slice(begin, begin + len(prompt) - 1)
+  flat.tokens[row, prefix] = prompt[:-1]
+  flat.targets[row, prefix] = prompt[1:]
+  flat.positions[row, prefix] = np.arange(len(prompt) - 1)
+  flat.segment_ids[row, prefix] = prefix_id
+  flat.prefix_ids[row, prefix] = prefix_id
+  begin = prefix.stop
+  for number, s in enumerate(members):
+    here = slice(begin, begin + len(s.response_tokens))
+    flat.tokens[row, here] = [prompt[-1], *s.response_tokens[:-1]]
+    flat.targets[row, here] = s.response_tokens
+    flat.positions[row, here] = np.arange(here.stop - begin) + len(prompt) - 1
+    # Alone behind its prompt a response is of the same segment: then equal
+    # ids say all, which is what attention kernels understand.
+    alone = len(members) == 1
+    flat.segment_ids[row, here] = prefix_id + (0 if alone else 1 + number)
+    flat.prefix_ids[row, here] = prefix_id
+    flat.is_response[row, here] = 1.0
+    flat.token_weight[row, here] = s.token_weight
+    flat.advantage[row, here] = s.advantage
+    flat.logp_sampler[row, here] = s.logp_sampler
+    begin = here.stop

@@ -125,7 +125,12 @@ def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
   )
   segments = [
     packing.Segment(
-      parts.encode(d.prompt), r, np.zeros(len(r), np.float32), 0.0, float(w)
+      d.ordinal,
+      parts.encode(d.prompt),
+      r,
+      np.zeros(len(r), np.float32),
+      0.0,
+      float(w),
     )
     for d, r, w in zip(draws, responses, weights, strict=True)
   ]
@@ -134,6 +139,7 @@ def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
     row_tokens=assemble.row_tokens(config),
     micro_batch_rows=config.learner.micro_batch_rows,
     max_segments=count,
+    share_prompts=False,
   )
   return packed._replace(rows=placement.put_rows(packed.rows, parts.mesh))
 

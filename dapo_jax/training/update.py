@@ -207,11 +207,15 @@ def _logprobs(
 ) -> token_logprobs.TokenLogprobs:
   model = nnx.merge(forward.model.graphdef, params)
   hidden = model(
-    part.tokens, positions=part.positions, segment_ids=part.segment_ids
+    part.tokens,
+    positions=part.positions,
+    segment_ids=part.segment_ids,
+    prefix_ids=part.prefix_ids,
   )
   return token_logprobs.token_logprobs(
     hidden,
     part.targets,
+    wanted=part.is_response > 0,
     logits=model.logits,
     temperature=forward.temperature,
     chunk_tokens=forward.chunk_tokens,
