@@ -12,10 +12,12 @@ _ROOT = pathlib.Path(__file__).resolve().parent
 # google-jetstream's tokenizers come with.
 _CORE = [
   'absl-py',
+  'etils[epath]',
   'flax',
   'google-jetstream==0.2.2',
   'jax',
   'jaxtyping',
+  'jinja2',
   'ml-collections',
   'ml-dtypes',
   'numpy',
@@ -42,6 +44,8 @@ _EXTRAS = {
   'peers': ['google-tunix==0.1.7'],
   # Prompts from generated reasoning tasks.
   'tasks': ['reasoning-gym'],
+  # Start from models of the Hugging Face hub.
+  'hub': ['huggingface_hub'],
   # Read models that are stored as GGUF.
   'smollm2': ['gguf'],
 }

@@ -38,9 +38,14 @@ def get_config() -> ml_collections.ConfigDict:
 
 def _model():
   return dict(
-    # Hugging Face folder to start from; '' = random weights of the shape
-    # below. With a folder, its config.json decides the shape.
+    # Folder to start from, of Hugging Face or made by import-hf; '' = random
+    # weights of the shape below. With a folder, its config.json decides the
+    # shape.
     path='',
+    # Whether `path` may name what is not on this machine, a model of the
+    # Hugging Face hub (OWNER/NAME) or a folder in a bucket (gs://...). It is
+    # copied into the work directory once.
+    allow_download=False,
     # Shape for random weights (the vocabulary comes from the tokenizer).
     layers=4,
     embed_dim=128,
@@ -80,8 +85,9 @@ def _data():
     # 'arithmetic' = generated sums; else a JSONL file with the fields
     # `problem` (or `messages`), `answer` and, for sft, `solution`.
     source='arithmetic',
-    # How a prompt becomes text: 'plain' (the words as they are) or 'dapo'
-    # (the paper's instruction and reminder around them).
+    # How a prompt becomes text: 'plain' (the words as they are), 'dapo' (the
+    # paper's instruction and reminder around them) or 'chat' (the form that
+    # the model was trained on, the chat template of its tokenizer).
     template='plain',
     # Longest prompt, [tokens]; a longer one is an error.
     max_prompt_tokens=64,

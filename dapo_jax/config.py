@@ -95,9 +95,20 @@ def parse_flags(
   """
   flag_values.set_gnu_getopt(True)  # flags may follow other arguments
   try:
-    return flag_values([_PROGRAM, *args])[1:]
+    return flag_values([_PROGRAM, *_with_underscores(args)])[1:]
   except flags.Error as error:
     raise ConfigError(_one_line(error)) from None
+
+
+def _with_underscores(args: Sequence[str]) -> Iterator[str]:
+  """Yields the arguments, with --max-shard-size as --max_shard_size."""
+  ended = False
+  for arg in args:
+    ended |= arg == '--'
+    name, equals, value = arg.partition('=')
+    if name.startswith('--') and not ended:
+      name = '--' + name[2:].replace('-', '_')
+    yield name + equals + value
 
 
 def _split_overrides(

@@ -15,7 +15,7 @@ class ConfigError(ValueError):
 _CHOICES = {
   'model.compute_dtype': ('float32', 'bfloat16'),
   'model.remat': ('none', 'dots', 'full'),
-  'data.template': ('plain', 'dapo'),
+  'data.template': ('plain', 'dapo', 'chat'),
   'filter.on_limit': ('error', 'train_partial', 'accept_uniform'),
   'advantage.ddof': (0, 1),
   'advantage.scale': ('group', 'none'),
@@ -112,6 +112,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
   _check_alone(config)
   _check_mesh(config)
   _check_model(config)
+  _check_template(config)
   _check_eval(config)
   _check_lengths(config)
   _check_objective(config)
@@ -206,6 +207,19 @@ def _check_model(config: ml_collections.ConfigDict) -> None:
         shards,
         size,
       )
+
+
+def _check_template(config: ml_collections.ConfigDict) -> None:
+  """Checks that a chat has a form."""
+  _require(
+    config.data.template != 'chat'
+    or bool(config.model.path or config.tokenizer.path),
+    'data.template chat is the form of a model that exists: it needs '
+    'model.path, or a tokenizer.path',
+    'data.template',
+    'model.path',
+    'tokenizer.path',
+  )
 
 
 def _check_eval(config: ml_collections.ConfigDict) -> None:

@@ -83,7 +83,7 @@ def _raised_here(error: ValueError) -> bool:
 
 
 def _help() -> str:
-  lines = [f'  {name:8}{c.summary}' for name, c in _COMMANDS.items()]
+  lines = [f'  {name:11}{c.summary}' for name, c in _COMMANDS.items()]
   return '\n'.join(
     [
       'Trains language models by reinforcement learning with DAPO, in JAX.',
@@ -98,12 +98,12 @@ def _help() -> str:
 
 
 def _command_help(command: _Command, flag_values: flags.FlagValues) -> str:
-  lines = [f'  --{name:14}{flag_values[name].help}' for name in flag_values]
+  lines = [f'  --{name:15}{flag_values[name].help}' for name in flag_values]
   if 'config' in flag_values:
     lines += [
-      f'  --{"config.KEY":14}Another value for one key of the file, as in',
-      f'  {"":16}--config.optim.lr=1e-3. configs/base.py lists every key',
-      f'  {"":16}with its unit, source and default.',
+      f'  --{"config.KEY":15}Another value for one key of the file, as in',
+      f'  {"":17}--config.optim.lr=1e-3. configs/base.py lists every key',
+      f'  {"":17}with its unit, source and default.',
     ]
   return '\n'.join([command.summary, '', f'Usage: {command.usage}', '', *lines])
 
@@ -122,14 +122,14 @@ def _define_sample_flags(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'model',
     None,
-    'Hugging Face folder, or the workdir of a finished run.',
+    "A model's folder, or the workdir of a finished run.",
     flag_values=flag_values,
   )
   flags.DEFINE_enum(
     'template',
     'plain',
-    ['plain', 'dapo'],
-    'How the prompt becomes text (default plain).',
+    ['plain', 'dapo', 'chat'],
+    'Form of the prompt (default plain).',
     flag_values=flag_values,
   )
   flags.DEFINE_float(
@@ -151,6 +151,48 @@ def _define_sample_flags(flag_values: flags.FlagValues) -> None:
     0,
     'Seed of the noise (default 0).',
     lower_bound=0,
+    flag_values=flag_values,
+  )
+
+
+def _define_no_flags(flag_values: flags.FlagValues) -> None:
+  del flag_values
+
+
+def _define_import_flags(flag_values: flags.FlagValues) -> None:
+  flags.DEFINE_bool(
+    'allow_download',
+    False,
+    'HF_DIR may be a hub id (OWNER/NAME) or a gs:// folder.',
+    flag_values=flag_values,
+  )
+
+
+def _define_export_flags(flag_values: flags.FlagValues) -> None:
+  flags.DEFINE_enum(
+    'format',
+    'hf',
+    ['hf', 'orbax'],
+    'Hugging Face or Orbax weights (default hf).',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_enum(
+    'dtype',
+    'f32',
+    ['f32', 'bf16'],
+    'Type of the safetensors (default f32).',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_string(
+    'max_shard_size',
+    '5GB',
+    'Most bytes of a weight file (default 5GB).',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_string(
+    'model_path',
+    None,
+    "The run's config.model.path, if that folder moved.",
     flag_values=flag_values,
   )
 
@@ -213,6 +255,46 @@ def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   )
 
 
+def _positional(
+  args: Sequence[str], flag_values: flags.FlagValues, *names: str
+) -> list[str]:
+  """Returns the arguments that are no flags, one for each name."""
+  found = config_lib.parse_flags(args, flag_values)
+  if len(found) != len(names):
+    raise config_lib.ConfigError(
+      f'give {" and ".join(names)}, {len(names)} arguments, not {len(found)}'
+    )
+  return found
+
+
+def _fetch(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  name, folder = _positional(args, flag_values, 'NAME', 'DIR')
+  from dapo_jax.training import fetch
+
+  fetch.run(name, folder)
+
+
+def _import_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  source, out = _positional(args, flag_values, 'HF_DIR', 'OUT')
+  from dapo_jax.training import transfer
+
+  transfer.import_hf(source, out, allow_download=flag_values.allow_download)
+
+
+def _export_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  source, out = _positional(args, flag_values, 'CHECKPOINT', 'OUT')
+  from dapo_jax.training import transfer
+
+  transfer.export_hf(
+    source,
+    out,
+    layout=flag_values['format'].value,
+    dtype=flag_values.dtype,
+    max_shard_size=flag_values.max_shard_size,
+    model_path=flag_values.model_path,
+  )
+
+
 _RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 _COMMANDS = {
   'train': _Command(
@@ -238,6 +320,24 @@ _COMMANDS = {
     'Print a response of a model to a prompt.',
     _define_sample_flags,
     _sample,
+  ),
+  'fetch': _Command(
+    'dapo-jax fetch smollm2 DIR',
+    'Download a small open model as a Hugging Face folder.',
+    _define_no_flags,
+    _fetch,
+  ),
+  'import-hf': _Command(
+    'dapo-jax import-hf HF_DIR OUT [--allow_download]',
+    'Make an Orbax model folder of a Hugging Face folder.',
+    _define_import_flags,
+    _import_hf,
+  ),
+  'export-hf': _Command(
+    'dapo-jax export-hf CHECKPOINT OUT [FLAGS]',
+    'Write a trained policy as a Hugging Face folder.',
+    _define_export_flags,
+    _export_hf,
   ),
 }
 

@@ -131,14 +131,22 @@ def _name(path: str) -> str:
 def requirement_problems(setup: str, sources: source_tree.Sources) -> list[str]:
   """Returns what setup.py installs but nothing imports, and the reverse."""
   core, extras = _requirements(setup)
-  package, tests = set(), set()
+  package, optional, tests = set(), set(), set()
   for path in sources:
-    names = source_tree.imports(path, sources).theirs
-    used = {DISTRIBUTIONS.get(name, name) for name in names}
+    always, ever = (
+      {
+        DISTRIBUTIONS.get(name, name)
+        for name in source_tree.imports(path, sources, deferred=deferred).theirs
+      }
+      for deferred in (False, True)
+    )
     if path.startswith('tests/'):
-      tests |= used
+      tests |= ever
     else:
-      package |= used
+      package |= always
+      # What is imported inside a function may be in an extra.
+      optional |= ever - always
+  package |= optional - extras
   return [
     *(
       f'{name} is imported but not installed' for name in sorted(package - core)
@@ -149,7 +157,7 @@ def requirement_problems(setup: str, sources: source_tree.Sources) -> list[str]:
     ),
     *(
       f'{name} is installed but not imported'
-      for name in sorted(core - package - _NOT_IMPORTED)
+      for name in sorted(core - package - optional - _NOT_IMPORTED)
     ),
   ]
 
@@ -317,6 +325,15 @@ py_test(
         'torch is imported by tests but in no extra',
         'flax is installed but not imported',
       ],
+    )
+
+  def test_requirement_of_a_function(self):
+    import_all = 'def f():\n  import jax, numpy, torch'
+    sources = {'dapo_jax/data/sources.py': import_all}
+    # jax is in an extra, numpy in the core.
+    self.assertEqual(
+      requirement_problems(self._SETUP, sources),
+      ['torch is imported but not installed'],
     )
 
 

@@ -97,7 +97,7 @@ class AloneTest(RulesCase):
       'mean',
       'token_mean, group_token_mean, sequence_mean, only_token_mean, constant',
     ),
-    ('data.template', 'chat', 'plain, dapo'),
+    ('data.template', 'words', 'plain, dapo, chat'),
     ('model.compute_dtype', 'float16', 'float32, bfloat16'),
     ('model.remat', 'all', 'none, dots, full'),
   )
@@ -266,6 +266,17 @@ class TogetherTest(RulesCase):
       '--config.eval.samples_per_prompt or --config.eval.temperature',
     )
     config_rules.validate(_config(changes | {'eval.samples_per_prompt': 1}))
+
+  def test_chat_is_the_form_of_a_model_that_exists(self):
+    changes = {'data.template': 'chat'}
+    self.assert_refused(
+      changes,
+      'data.template chat is the form of a model that exists: it needs '
+      'model.path, or a tokenizer.path; change --config.data.template or '
+      '--config.model.path or --config.tokenizer.path',
+    )
+    for path in ('model.path', 'tokenizer.path'):
+      config_rules.validate(_config(changes | {path: 'folder'}))
 
   def test_file_of_prompts_needs_a_file_to_evaluate_on(self):
     self.assert_refused(

@@ -17,7 +17,7 @@ from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import decode, scheduler, token_choice
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.training import assemble, fetch
+from dapo_jax.training import fetch, model_folder
 
 try:
   import gguf
@@ -215,7 +215,7 @@ class SmolLM2Test(absltest.TestCase):
     tokenizer = tokenizers.load(self.folder)
     prompts = [np.asarray(tokenizer.encode(p), np.int32) for p in _PROMPTS]
     model = decoder.abstract(
-      assemble.folder_spec(self.folder, tokenizer),
+      model_folder.spec(self.folder, tokenizer),
       compute_dtype='float32',
       remat='none',
     )

@@ -270,7 +270,8 @@ class PlacementTest(FolderTest):
     model = tiny_model.model(tied_head=False, vocab_size=64, vocab_rows=64)
     params = tiny_model.params(model)
     self.save(model, params)
-    mesh = jax.make_mesh((2, 2, 2), ('a', 'b', 'c'))
+    auto = (jax.sharding.AxisType.Auto,) * 3
+    mesh = jax.make_mesh((2, 2, 2), ('a', 'b', 'c'), axis_types=auto)
     # 'c' is not named: parts have replicas. Layers are cut as well.
     rules = {'layers': 'a', 'vocab': 'a', 'embed': 'b'}
     shardings = jax.tree.map(

@@ -36,7 +36,7 @@ class HelpTest(parameterized.TestCase):
       cwd=_ROOT,
     )
     self.assertLess(time.perf_counter() - start_s, 2.0)
-    for command in ('train', 'sft', 'eval', 'sample'):
+    for command in main._COMMANDS:
       self.assertIn(f'\n  {command} ', done.stdout)
 
   @parameterized.parameters('train', 'sft', 'eval')
@@ -51,7 +51,9 @@ class HelpTest(parameterized.TestCase):
     for name in ('model', 'template', 'temperature', 'max_tokens', 'seed'):
       self.assertIn(f'\n  --{name} ', out)
 
-  @parameterized.parameters([()], [('train',)], [('eval',)], [('sample',)])
+  @parameterized.parameters(
+    [()], *[[(name,)] for name in sorted(main._COMMANDS)]
+  )
   def test_fits_80_columns(self, command):
     _, out, _ = _run(*command, '--help')
     self.assertLessEqual(max(map(len, out.splitlines())), 80)
@@ -89,6 +91,21 @@ class ErrorTest(parameterized.TestCase):
     (
       ('sample', '--model=/nowhere', 'hello'),
       '--model (/nowhere) must be a folder with a model',
+    ),
+    (('fetch', 'smollm2'), 'give NAME and DIR, 2 arguments, not 1'),
+    (('import-hf',), 'give HF_DIR and OUT, 2 arguments, not 0'),
+    (
+      ('import-hf', '/nowhere/model', '/tmp'),
+      '/tmp exists already; name another folder',
+    ),
+    (
+      ('export-hf', 'a', 'b', 'c'),
+      'give CHECKPOINT and OUT, 2 arguments, not 3',
+    ),
+    (
+      ('export-hf', 'a', 'b', '--max-shard-size', 'many'),
+      '--max_shard_size (many) must be a number of bytes, KB, MB or GB, such '
+      'as 5GB',
     ),
     (
       ('sample', '--temprature=1', 'hello'),

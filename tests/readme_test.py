@@ -48,15 +48,17 @@ def _flag(args: list[str], name: str) -> str:
 class CommandTest(parameterized.TestCase):
   def test_there_are_commands(self):
     names = {args[0] for args in _commands()}
-    self.assertEqual(names, {'train', 'sft', 'eval', 'sample'})
+    self.assertEqual(names, set(main._COMMANDS))
 
   @parameterized.parameters(_commands())
   def test_every_command_is_understood(self, *args):
     name, *rest = args
     values = flags.FlagValues()
     main._COMMANDS[name].define_flags(values)
-    if name == 'sample':
-      self.assertLen(config.parse_flags(rest, values), 1)
+    positional = {'sample': 1, 'fetch': 2, 'import-hf': 2, 'export-hf': 2}
+    if name in positional:
+      left = config.parse_flags(rest, values)
+      self.assertLen(left, positional[name])
       return
     file = _ROOT / 'configs/demo.py'
     rest = [a.replace('=FILE', f'={file}') for a in rest]

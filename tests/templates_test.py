@@ -43,13 +43,54 @@ class RenderTest(absltest.TestCase):
 
   def test_an_unknown_template_is_an_error_that_lists_the_known(self):
     with self.assertRaisesRegex(
-      ValueError, r"plain, dapo, got 'DAPO'; .*--config\.data\.template"
+      ValueError, r"plain, dapo, chat, got 'DAPO'; .*--config\.data\.template"
     ):
       templates.render(_PROBLEM, 'DAPO')
 
   def test_every_name_is_a_template(self):
     for name in templates.NAMES:
-      self.assertIn('47+38=?', templates.render(_PROBLEM, name))
+      text = templates.render(
+        _PROBLEM, name, chat_text=lambda messages: f'[{messages[0].content}]'
+      )
+      self.assertIn('47+38=?', text)
+
+  def test_a_chat_is_what_the_tokenizer_makes_of_the_messages(self):
+    messages = [records.Message('system', 'Be brief.'), *_PROBLEM]
+    text = templates.render(
+      messages,
+      'chat',
+      chat_text=lambda given: ''.join(f'<{m.role}>{m.content}' for m in given),
+    )
+    self.assertEqual(text, '<system>Be brief.<user>47+38=?')
+
+
+class _Tokenizer:
+  """Ids are places in the alphabet; a chat's are above 100."""
+
+  vocab_size = 200
+  eos_ids = (0,)
+  pad_id = 0
+
+  def encode(self, text):
+    return [ord(c) - ord('a') for c in text.strip()]
+
+  def encode_chat(self, text):
+    return [100 + i for i in self.encode(text)]
+
+  def decode(self, ids):
+    raise NotImplementedError
+
+  def chat_text(self, messages):
+    return 'x' + messages[0].content
+
+
+class EncodeTest(absltest.TestCase):
+  def test_a_chat_is_encoded_as_such_and_only_a_chat(self):
+    messages = [records.Message('user', 'abc')]
+    encode = lambda name: templates.encode(messages, name, _Tokenizer())
+    self.assertEqual(encode('plain'), [0, 1, 2])
+    # x is the 24th letter, from 0: 23.
+    self.assertEqual(encode('chat'), [123, 100, 101, 102])
 
 
 if __name__ == '__main__':

@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers as hf_tokenizers
 from absl.testing import absltest, parameterized
 
-from dapo_jax.data import tokenizers
+from dapo_jax.data import records, tokenizers
 
 _SUMS = [
   f'{a}+{b}=?\nAnswer: {a + b}' for a in range(0, 100, 7) for b in range(60)
@@ -336,8 +336,8 @@ class LoadTest(_FolderTest):
     self.assertEqual(self._hf().vocab_size, _HF_VOCAB_SIZE)
 
   def test_gives_what_the_protocol_names(self):
-    self.assertIsInstance(self._trained(), tokenizers.Tokenizer)
-    self.assertIsInstance(self._hf(), tokenizers.Tokenizer)
+    self.assertIsInstance(self._trained(), tokenizers.ChatTokenizer)
+    self.assertIsInstance(self._hf(), tokenizers.ChatTokenizer)
 
   @parameterized.parameters('', 'nowhere', 'readme.txt')
   def test_names_what_it_looked_for(self, name):
@@ -362,6 +362,44 @@ class LoadTest(_FolderTest):
     (self.folder / 'config.json').write_text('{')
     with self.assertRaisesRegex(ValueError, r'config\.json must be JSON'):
       self._trained()
+
+
+class ChatTest(_FolderTest):
+  def test_renders_the_template_beside_the_file(self):
+    tokenizer = self._hf(
+      chat_template='{{ messages[0].content }}{{ eos_token }}'
+    )
+    messages = [records.Message('user', 'Hi')]
+    self.assertEqual(tokenizer.chat_text(messages), 'Hi<end>')
+
+  def test_special_tokens_have_their_ids_and_none_are_put_around(self):
+    # The file asks for a <pad> before every text.
+    self._hf()
+    path = self.folder / 'tokenizer.json'
+    file = hf_tokenizers.Tokenizer.from_file(str(path))
+    file.post_processor = hf_tokenizers.processors.TemplateProcessing(
+      single='<pad> $A', special_tokens=[('<pad>', _HF_PAD)]
+    )
+    file.save(str(path))
+    tokenizer = tokenizers.load(self.folder)
+    an = tokenizer.encode_chat('An')
+    self.assertLen(an, 1)
+    self.assertEqual(tokenizer.encode('An'), [_HF_PAD, *an])
+    self.assertEqual(
+      tokenizer.encode_chat('<pad>An<end>An'), [_HF_PAD, *an, _HF_EOS, *an]
+    )
+
+  def test_control_pieces_of_sentencepiece_have_theirs_in_a_chat_alone(self):
+    tokenizer = self._trained()
+    one = tokenizer.encode('1')
+    # 2 begins, 1 ends.
+    self.assertEqual(tokenizer.encode_chat('<s>1</s>1'), [2, *one, 1, *one])
+    self.assertNoCommonElements(tokenizer.encode('<s>1</s>1'), range(4))
+
+  def test_a_chat_without_special_tokens_is_a_text(self):
+    tokenizer = self._trained()
+    for text in ('', 'Answer: 12', ' a\n'):
+      self.assertEqual(tokenizer.encode_chat(text), tokenizer.encode(text))
 
 
 class SaveTest(_FolderTest):
@@ -406,6 +444,22 @@ class SaveTest(_FolderTest):
       json.loads(saved.read_text()),
       {'temperature': 0.7, 'eos_token_id': [_HF_EOS], 'pad_token_id': _HF_EOS},
     )
+
+  def test_keeps_all_that_stood_beside_it(self):
+    tokenizer = self._hf(bos_token='<pad>')
+    names = ('special_tokens_map.json', 'added_tokens.json', 'vocab.json')
+    for name in names:
+      _write_json(self.folder, name, {'of': name})
+    for name in ('chat_template.jinja', 'merges.txt', 'tokenizer.model'):
+      (self.folder / name).write_text(name)
+    (self.folder / 'pytorch_model.bin').touch()
+    before = {p.name: p.read_bytes() for p in self.folder.iterdir()}
+    del before['pytorch_model.bin']
+    self._reloaded(tokenizer)
+    saved = self.folder / 'run' / 'tokenizer'
+    found = {p.name: p.read_bytes() for p in saved.iterdir()}
+    del found['generation_config.json']
+    self.assertEqual(found, before)
 
   def test_saving_where_it_came_from_changes_nothing(self):
     tokenizer = self._trained()

@@ -3,11 +3,13 @@
 Host only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dapo_jax.data import records
+from dapo_jax.data import records, tokenizers
 
-NAMES = ('plain', 'dapo')
+NAMES = ('plain', 'dapo', 'chat')
+
+ChatText = Callable[[Sequence[records.Message]], str]
 
 # Both ask for the line that `dapo_jax.rewards.dapo_math` reads.
 _INSTRUCTION = (
@@ -20,21 +22,32 @@ _REMINDER = (
 )
 
 
-def render(messages: Sequence[records.Message], template: str) -> str:
-  """Returns the text of a prompt; it ends with a line break.
+def render(
+  messages: Sequence[records.Message],
+  template: str,
+  *,
+  chat_text: ChatText | None = None,
+) -> str:
+  """Returns the text of a prompt.
 
   'plain' is the contents of the messages, each on its own line. 'dapo' has
   DAPO's form around them: an instruction, the problem and a reminder, a blank
   line between, which ask for a last line `Answer: ...`. The words are ours,
-  the request is that of the paper's data. Roles do not show in either.
+  the request is that of the paper's data. Roles do not show in either, and
+  either ends with a line break. 'chat' is the form that the model was trained
+  on, which comes with its tokenizer.
 
   Args:
     messages: the conversation up to the response.
     template: one of `NAMES`.
+    chat_text: the tokenizer's, needed for 'chat'.
 
   Raises:
-    ValueError: there is no such template.
+    ValueError: there is no such template, or the tokenizer has none.
   """
+  if template == 'chat':
+    assert chat_text is not None, 'the tokenizer knows the form of a chat'
+    return chat_text(messages)
   problem = '\n'.join(message.content for message in messages)
   if template == 'plain':
     return f'{problem}\n'
@@ -44,3 +57,15 @@ def render(messages: Sequence[records.Message], template: str) -> str:
     f'the template must be one of {", ".join(NAMES)}, got {template!r};'
     ' change --config.data.template'
   )
+
+
+def encode(
+  messages: Sequence[records.Message],
+  template: str,
+  tokenizer: tokenizers.ChatTokenizer,
+) -> list[int]:
+  """Returns the token ids of a prompt; see `render`."""
+  text = render(messages, template, chat_text=tokenizer.chat_text)
+  if template == 'chat':
+    return tokenizer.encode_chat(text)
+  return tokenizer.encode(text)

@@ -8,21 +8,29 @@ import io
 import json
 import operator
 import pathlib
+import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 import sentencepiece
 import tokenizers as hf_tokenizers
 from sentencepiece import sentencepiece_model_pb2
 
+from dapo_jax.data import chat_template, records, tokenizer_config
+
 _FLAG = '--config.tokenizer.path'
 # The usual names, by the ending that tells the library.
 _NAMES = {'.json': 'tokenizer.json', '.model': 'tokenizer.model'}
-# Where special tokens stand by id, and by text. The first to name one wins:
-# chat models list all that end a turn in generation_config.json alone.
-_ID_FILES = ('generation_config.json', 'config.json')
-_TEXT_FILES = ('tokenizer_config.json', 'special_tokens_map.json')
+# What a folder may hold of a tokenizer beside the file that is read.
+_BESIDE = (
+  *tokenizer_config.TEXT_FILES,
+  'added_tokens.json',
+  'chat_template.jinja',
+  'merges.txt',
+  'tokenizer.model',
+  'vocab.json',
+)
 # The special tokens of a tokenizer trained here.
 _TRAINED_IDS = {'pad_id': 0, 'eos_id': 1, 'bos_id': 2, 'unk_id': 3}
 
@@ -53,7 +61,26 @@ class Tokenizer(Protocol):
     """
 
 
-def load(path: str | pathlib.Path) -> Tokenizer:
+@runtime_checkable
+class ChatTokenizer(Tokenizer, Protocol):
+  """A tokenizer that knows the form of its model's conversations."""
+
+  def chat_text(self, messages: Sequence[records.Message]) -> str:
+    """Returns a conversation in that form, up to the assistant's turn.
+
+    Raises:
+      ValueError: the tokenizer comes without one, or it does not allow this.
+    """
+
+  def encode_chat(self, text: str) -> list[int]:
+    """Returns the ids of a text that `chat_text` gave.
+
+    Special tokens that are spelt out in it have their ids, and none are put
+    around it: the form has those that belong there.
+    """
+
+
+def load(path: str | pathlib.Path) -> ChatTokenizer:
   """Returns the tokenizer of a folder, or of a tokenizer file.
 
   The ids that end a response are those of `eos_token_id` (a number or a list)
@@ -75,10 +102,14 @@ def load(path: str | pathlib.Path) -> Tokenizer:
     raise ValueError(
       f'{file} cannot be read as a tokenizer: {error}; change {_FLAG}'
     ) from error
-  eos_ids = _configured_ids(file, 'eos') or own.eos_ids
+  eos_ids = tokenizer_config.configured_ids(file.parent, 'eos') or own.eos_ids
   _check_eos(file, eos_ids, own.vocab_size)
   # A config may well say -1 for none, or an id of the model's spare rows.
-  pad_ids = (*_configured_ids(file, 'pad'), own.pad_id, eos_ids[0])
+  pad_ids = (
+    *tokenizer_config.configured_ids(file.parent, 'pad'),
+    own.pad_id,
+    eos_ids[0],
+  )
   pad_id = next(i for i in pad_ids if i in range(own.vocab_size))
   return dataclasses.replace(own, eos_ids=eos_ids, pad_id=pad_id)
 
@@ -86,9 +117,10 @@ def load(path: str | pathlib.Path) -> Tokenizer:
 def save(tokenizer: Tokenizer, folder: str | pathlib.Path) -> None:
   """Copies a loaded tokenizer's files so that `load(folder)` gives it back.
 
-  The ids that end and pad go into generation_config.json there: they may have
-  come from a model's config.json, which is not copied. The folder is made if
-  need be; it should hold no other tokenizer.
+  All that stands beside them goes along, such as the chat template. The ids
+  that end and pad go into generation_config.json there: they may have come
+  from a model's config.json, which is not copied. The folder is made if need
+  be; it should hold no other tokenizer.
   """
   assert isinstance(tokenizer, _Loaded), tokenizer
   file, folder = tokenizer.file, pathlib.Path(folder)
@@ -97,14 +129,18 @@ def save(tokenizer: Tokenizer, folder: str | pathlib.Path) -> None:
   if target.exists() and target.samefile(file):
     return
   shutil.copyfile(file, target)
-  for name in _TEXT_FILES:
-    if file.with_name(name).is_file():
+  for name in _BESIDE:
+    if name != target.name and file.with_name(name).is_file():
       shutil.copyfile(file.with_name(name), folder / name)
-  settings = _json_object(file.with_name(_ID_FILES[0])) | {
+  settings = tokenizer_config.json_object(
+    file.with_name(tokenizer_config.ID_FILES[0])
+  ) | {
     'eos_token_id': list(tokenizer.eos_ids),
     'pad_token_id': tokenizer.pad_id,
   }
-  (folder / _ID_FILES[0]).write_text(json.dumps(settings, indent=2), 'utf-8')
+  (folder / tokenizer_config.ID_FILES[0]).write_text(
+    json.dumps(settings, indent=2), 'utf-8'
+  )
 
 
 def train_sentencepiece(
@@ -160,6 +196,7 @@ class _Loaded:
   pad_id: int
   special_ids: frozenset[int]
   encode: Callable[[str], list[int]]
+  encode_chat: Callable[[str], list[int]]
   decode_text: Callable[[list[int]], str]
 
   def decode(self, ids: Iterable[SupportsIndex]) -> str:
@@ -168,6 +205,9 @@ class _Loaded:
     # First, so that bytes of one character meet across a special token.
     left_out = self.special_ids.union(self.eos_ids)
     return self.decode_text([i for i in ids if i not in left_out])
+
+  def chat_text(self, messages: Sequence[records.Message]) -> str:
+    return chat_template.render(messages, self.file.parent)
 
 
 def _tokenizer_file(path: pathlib.Path) -> pathlib.Path:
@@ -190,8 +230,12 @@ def _read_hf(file: pathlib.Path) -> _Loaded:
   # The file may ask for either; a cut-off prompt would be another problem.
   tokenizer.no_truncation()
   tokenizer.no_padding()
-  eos_id = tokenizer.token_to_id(_token_text(file, 'eos'))
-  pad_id = tokenizer.token_to_id(_token_text(file, 'pad'))
+  eos_id = tokenizer.token_to_id(
+    tokenizer_config.token_text(file.parent, 'eos')
+  )
+  pad_id = tokenizer.token_to_id(
+    tokenizer_config.token_text(file.parent, 'pad')
+  )
   return _Loaded(
     file=file,
     # Ids may have holes (they decode to ''), so their number won't do.
@@ -202,6 +246,9 @@ def _read_hf(file: pathlib.Path) -> _Loaded:
       i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special
     ),
     encode=lambda text: tokenizer.encode(text).ids,
+    encode_chat=lambda text: (
+      tokenizer.encode(text, add_special_tokens=False).ids
+    ),
     decode_text=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
   )
 
@@ -210,6 +257,22 @@ def _read_sentencepiece(file: pathlib.Path) -> _Loaded:
   """Returns the tokenizer of a sentencepiece model."""
   processor = sentencepiece.SentencePieceProcessor(model_file=str(file))
   ids = range(processor.vocab_size())
+  # It takes user-defined symbols for what they are wherever they stand, but
+  # these only by their ids.
+  control_ids = {
+    processor.id_to_piece(i): i for i in ids if processor.is_control(i)
+  }
+
+  def encode_chat(text: str) -> list[int]:
+    parts = re.split(f'({"|".join(map(re.escape, control_ids))})', text)
+    return [
+      i
+      for part in parts
+      for i in (
+        [control_ids[part]] if part in control_ids else processor.encode(part)
+      )
+    ]
+
   return _Loaded(
     file=file,
     vocab_size=len(ids),
@@ -219,6 +282,7 @@ def _read_sentencepiece(file: pathlib.Path) -> _Loaded:
       i for i in ids if processor.is_control(i) or processor.is_unknown(i)
     ),
     encode=processor.encode,
+    encode_chat=encode_chat,
     decode_text=processor.decode,
   )
 
@@ -230,48 +294,15 @@ def _check_eos(
   if not eos_ids:
     raise ValueError(
       f'{file} names no token that ends a response, nor is beside it an'
-      f' eos_token_id in {" or ".join(_ID_FILES)}, or an eos_token in'
-      f' {" or ".join(_TEXT_FILES)}; change {_FLAG}'
+      f' eos_token_id in {" or ".join(tokenizer_config.ID_FILES)}, or an'
+      f' eos_token in {" or ".join(tokenizer_config.TEXT_FILES)};'
+      f' change {_FLAG}'
     )
   if not all(i in range(vocab_size) for i in eos_ids):
     raise ValueError(
       f'the eos_token_id {list(eos_ids)} beside {file} must be ids of it, at'
       f' least 0 and less than {vocab_size}; change {_FLAG}'
     )
-
-
-def _configured_ids(file: pathlib.Path, kind: str) -> tuple[Any, ...]:
-  """Returns the 'eos' or 'pad' ids named beside a file; () if none are."""
-  ids = _first_value(file, _ID_FILES, f'{kind}_token_id', default=[])
-  return tuple(ids) if isinstance(ids, list) else (ids,)
-
-
-def _token_text(file: pathlib.Path, kind: str) -> str:
-  """Returns the text of the 'eos' or 'pad' token; '' if no file names it."""
-  token = _first_value(file, _TEXT_FILES, f'{kind}_token', default='')
-  return token['content'] if isinstance(token, dict) else token
-
-
-def _first_value(
-  file: pathlib.Path, names: Iterable[str], key: str, *, default: Any
-) -> Any:
-  """Returns what the first of the files beside `file` to hold `key` says."""
-  for name in names:
-    value = _json_object(file.with_name(name)).get(key)
-    if value is not None:
-      return value
-  return default
-
-
-def _json_object(file: pathlib.Path) -> dict[str, Any]:
-  """Returns the object in a JSON file; {} if there is none."""
-  if not file.is_file():
-    return {}
-  try:
-    value = json.loads(file.read_bytes())
-  except ValueError as error:
-    raise ValueError(f'{file} must be JSON: {error}') from error
-  return value if isinstance(value, dict) else {}
 
 
 def _check_training(texts: list[str], vocab_size: int) -> None:

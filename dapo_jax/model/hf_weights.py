@@ -4,24 +4,21 @@ One table says what each of our leaves is called there and how its axes lie;
 loading and saving both read it, so they cannot drift apart.
 """
 
-import contextlib
 import json
 import math
 import os
 import pathlib
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import safetensors
-import safetensors.numpy
 from flax import traverse_util
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Float32
 
-from dapo_jax.model import decoder
+from dapo_jax.model import decoder, tensor_files
 from dapo_jax.model import spec as spec_lib
 
 # Our leaf: the tensor's name there, and its axes, outermost first, in the
@@ -50,10 +47,10 @@ _LETTER = dict(zip(_AXES, 'LVDNKHF', strict=True))
 
 _CONFIG = 'config.json'
 _GENERATION = 'generation_config.json'
-_SINGLE = 'model.safetensors'
-_INDEX = 'model.safetensors.index.json'
 _READABLE = ('F32', 'BF16', 'F16')
 _WRITABLE = {'float32': np.float32, 'bfloat16': ml_dtypes.bfloat16}
+# What transformers has as its default too.
+MAX_FILE_BYTES = 5 * 10**9
 
 
 class _Leaf(NamedTuple):
@@ -85,7 +82,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
   if not path.is_file():
     raise ValueError(
       f'{path} does not exist; --config.model.path must be a Hugging Face '
-      f'folder with {_CONFIG} and {_SINGLE}'
+      f'folder with {_CONFIG} and {tensor_files.SINGLE}'
     )
   return json.loads(path.read_text())
 
@@ -95,11 +92,10 @@ def load(
 ) -> decoder.Params:
   """Returns the float32 parameters in a Hugging Face folder, placed.
 
-  Reads `model.safetensors`, else the files that
-  `model.safetensors.index.json` names; float32, bfloat16 and float16 tensors.
-  A process holds the part of one leaf that lives on its own devices and one
-  tensor at a time. Where the head is tied, `lm_head.weight` may be there as
-  well, equal to the embedding.
+  Reads the files that `tensor_files` finds; float32, bfloat16 and float16
+  tensors. A process holds one tensor at a time beside what lies on its
+  devices, as it is stored: layers are stacked and converted there. Where the
+  head is tied, `lm_head.weight` may be there as well, equal to the embedding.
 
   Args:
     folder: holds them.
@@ -116,20 +112,19 @@ def load(
     jax.tree.broadcast(shardings, model.shapes, is_leaf=lambda x: x is None),
     sep='/',
   )
-  with contextlib.ExitStack() as stack:
-    files, faults = _open(folder, stack)
-    faults += _faults(leaves, files)
-    if model.spec.tied_head and not faults:
-      faults += _tied_head_faults(files)
-    if faults:
-      raise ValueError(
-        f'{folder} does not hold the weights of its {_CONFIG} '
-        '(--config.model.path):\n  ' + '\n  '.join(faults)
-      )
-    flat = {
-      path: _place(leaf, files, sharding=wanted[path])
-      for path, leaf in leaves.items()
-    }
+  entries, faults = tensor_files.entries(folder)
+  faults += _faults(leaves, entries)
+  if model.spec.tied_head and not faults:
+    faults += _tied_head_faults(entries)
+  if faults:
+    raise ValueError(
+      f'{folder} does not hold the weights of its {_CONFIG} '
+      '(--config.model.path):\n  ' + '\n  '.join(faults)
+    )
+  flat = {
+    path: _place(leaf, entries, sharding=wanted[path])
+    for path, leaf in leaves.items()
+  }
   return traverse_util.unflatten_dict(flat, sep='/')
 
 
@@ -138,20 +133,23 @@ def save(
   model: decoder.Abstract,
   params: decoder.Params,
   *,
-  dtype: str = 'float32',
   eos_ids: Iterable[int],
+  dtype: str = 'float32',
+  max_file_bytes: int = MAX_FILE_BYTES,
 ) -> None:
   """Writes a folder that transformers and `load` read.
 
-  Writes config.json, generation_config.json and one model.safetensors. All
-  rows of the vocabulary are kept; a tied head is not written.
+  Writes config.json, generation_config.json and the weights, in one file or
+  several. All rows of the vocabulary are kept; a tied head is not written.
+  The host holds what goes into one file, and one tensor.
 
   Args:
     folder: made where it does not exist.
     model: whose parameters these are.
     params: host arrays, or arrays whose devices all belong to this process.
-    dtype: of the tensors, 'float32' or 'bfloat16' (rounded to nearest even).
     eos_ids: the tokens that end a response.
+    dtype: of the tensors, 'float32' or 'bfloat16' (rounded to nearest even).
+    max_file_bytes: most bytes of tensors in a file, unless one is larger.
 
   Raises:
     ValueError: for another dtype.
@@ -159,25 +157,29 @@ def save(
   if dtype not in _WRITABLE:
     accepted = ', '.join(_WRITABLE)
     raise ValueError(f'dtype must be one of {accepted}; found {dtype!r}')
+  save_config(folder, model.spec, eos_ids=eos_ids, dtype=dtype)
+  tensor_files.write(
+    pathlib.Path(folder),
+    _tensors(model, params, dtype=dtype),
+    max_file_bytes=max_file_bytes,
+  )
+
+
+def save_config(
+  folder: str | os.PathLike,
+  spec: spec_lib.Spec,
+  *,
+  eos_ids: Iterable[int],
+  dtype: str = 'float32',
+) -> None:
+  """Writes config.json and generation_config.json; see `save`."""
   folder = pathlib.Path(folder)
   folder.mkdir(parents=True, exist_ok=True)
-  flat = traverse_util.flatten_dict(params, sep='/')
-  tensors = {}
-  for path, leaf in _leaves(model).items():
-    host = jax.device_get(flat[path]).astype(_WRITABLE[dtype])
-    layers = host if leaf.stacked else host[None]
-    for name, layer in zip(leaf.names, layers, strict=True):
-      tensors[name] = np.ascontiguousarray(leaf.to_tensor(layer))
   eos_ids = tuple(int(i) for i in eos_ids)
-  config = spec_lib.to_hf(model.spec, eos_ids=eos_ids) | {'torch_dtype': dtype}
+  config = spec_lib.to_hf(spec, eos_ids=eos_ids) | {'torch_dtype': dtype}
   generation = {'eos_token_id': list(eos_ids)}
   for name, content in ((_CONFIG, config), (_GENERATION, generation)):
     (folder / name).write_text(json.dumps(content, indent=2) + '\n')
-  # transformers refuses a file that does not name the framework.
-  metadata = {'format': 'pt'}
-  safetensors.numpy.save_file(tensors, folder / _SINGLE, metadata=metadata)
-  # save_file lets only the owner read.
-  shutil.copymode(folder / _CONFIG, folder / _SINGLE)
 
 
 def _leaves(model: decoder.Abstract) -> dict[str, _Leaf]:
@@ -206,47 +208,40 @@ def _leaf(path: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> _Leaf:
   )
 
 
-def _open(
-  folder: pathlib.Path, stack: contextlib.ExitStack
-) -> tuple[dict[str, Any], list[str]]:
-  """Returns the open file of each tensor, and what is wrong with the files."""
-  if (folder / _SINGLE).is_file():
-    paths = [folder / _SINGLE]
-  elif (folder / _INDEX).is_file():
-    index = json.loads((folder / _INDEX).read_text())
-    paths = [folder / name for name in sorted({*index['weight_map'].values()})]
-  else:
-    return {}, [f'no {_SINGLE} and no {_INDEX}']
-  files, faults = {}, []
-  for path in paths:
-    if not path.is_file():
-      faults.append(f'no {path.name}, which {_INDEX} names')
-      continue
-    try:
-      file = safetensors.safe_open(path, framework='numpy')
-    except safetensors.SafetensorError as error:
-      faults.append(f'{path.name} is broken: {error}')
-      continue
-    stack.enter_context(file)
-    for name in file.keys():
-      if name in files:
-        faults.append(f'in two files: {name}')
-      files[name] = file
-  return files, faults
+def _tensors(
+  model: decoder.Abstract, params: decoder.Params, *, dtype: str
+) -> Iterator[tensor_files.Tensor]:
+  """Yields the tensors, each fetched from its devices when it is asked for."""
+  flat = traverse_util.flatten_dict(params, sep='/')
+  for path, leaf in _leaves(model).items():
+    for i, name in enumerate(leaf.names):
+      layer = _layer(flat[path], i) if leaf.stacked else flat[path]
+      values = jax.device_get(layer).astype(_WRITABLE[dtype])
+      yield tensor_files.Tensor(name, leaf.to_tensor(values))
 
 
-def _faults(leaves: dict[str, _Leaf], files: dict[str, Any]) -> list[str]:
+def _layer(leaf: Float[Array | np.ndarray, 'L ...'], i: int):
+  """Returns one layer; of an array on devices without fetching the others."""
+  return leaf[i] if isinstance(leaf, np.ndarray) else _take(leaf, i)
+
+
+# The index is an argument: one program serves all layers.
+_take = jax.jit(lambda leaf, i: leaf[i])
+
+
+def _faults(
+  leaves: dict[str, _Leaf], entries: dict[str, tensor_files.Entry]
+) -> list[str]:
   """Returns a line for each tensor that is not as the model needs it."""
   faults = []
-  unknown = dict.fromkeys(files)
+  unknown = dict.fromkeys(entries)
   for leaf in leaves.values():
     for name in leaf.names:
-      if name not in files:
+      if name not in entries:
         faults.append(f'missing: {name} {list(leaf.tensor_shape)}')
         continue
       del unknown[name]
-      entry = files[name].get_slice(name)
-      found, kind = tuple(entry.get_shape()), entry.get_dtype()
+      _, _, found, kind = entries[name]
       if found != leaf.tensor_shape:
         faults.append(
           f'shape of {name}: expected {list(leaf.tensor_shape)}, found '
@@ -261,42 +256,54 @@ def _faults(leaves: dict[str, _Leaf], files: dict[str, Any]) -> list[str]:
   return faults + [f'unknown: {name}' for name in unknown]
 
 
-def _tied_head_faults(files: dict[str, Any]) -> list[str]:
+def _tied_head_faults(entries: dict[str, tensor_files.Entry]) -> list[str]:
   """Returns a line where a tied model has a head that is not its embedding."""
   (head, _), (embedding, _) = _TABLE['head'], _TABLE['embedding']
-  if head not in files or np.array_equal(
-    files[head].get_tensor(head), files[embedding].get_tensor(embedding)
+  if head not in entries or np.array_equal(
+    entries[head].read(), entries[embedding].read()
   ):
     return []
   return [f'{head} differs from {embedding}, yet tie_word_embeddings is true']
 
 
 def _place(
-  leaf: _Leaf, files: dict[str, Any], *, sharding: jax.sharding.Sharding | None
-) -> Float[Array, '...']:
+  leaf: _Leaf,
+  entries: dict[str, tensor_files.Entry],
+  *,
+  sharding: jax.sharding.Sharding | None,
+) -> Float32[Array, '...']:
   """Returns one leaf on its devices; reads each of its tensors once."""
   if sharding is None:
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-  shape = leaf.shape if leaf.stacked else (1, *leaf.shape)
-
-  def bounds(index):
-    index = index if leaf.stacked else (slice(None), *index)
-    return tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
-
-  # One buffer for each part: replicas share theirs.
-  indices = sharding.addressable_devices_indices_map(leaf.shape).values()
-  parts = {
-    b: np.empty([stop - start for start, stop in b], np.float32)
-    for b in map(bounds, indices)
-  }
+  if not leaf.stacked:
+    [name] = leaf.names
+    values = _put(leaf.from_tensor(entries[name].read()), sharding)
+    return values.astype(jnp.float32)
+  of_layer = _without_first_axis(sharding)
+  set_layer = jax.jit(_set_layer, donate_argnums=0, out_shardings=sharding)
+  stacked = jnp.zeros(leaf.shape, jnp.float32, device=sharding)
   for i, name in enumerate(leaf.names):
-    layer = leaf.from_tensor(files[name].get_tensor(name))
-    for ((first, stop), *rest), part in parts.items():
-      if first <= i < stop:
-        part[i - first] = layer[tuple(slice(*b) for b in rest)]
+    layer = _put(leaf.from_tensor(entries[name].read()), of_layer)
+    # Waits: what is queued holds a layer each.
+    stacked = jax.block_until_ready(set_layer(stacked, layer, i))
+  return stacked
 
-  def part_of(index):
-    part = parts[bounds(index)]
-    return part if leaf.stacked else part[0]
 
-  return jax.make_array_from_callback(leaf.shape, sharding, part_of)
+def _set_layer(stacked, layer, i):
+  return stacked.at[i].set(layer.astype(stacked.dtype))
+
+
+def _put(values: np.ndarray, sharding: jax.sharding.Sharding) -> Array:
+  """Returns host values on devices; each gets its own part alone."""
+  return jax.make_array_from_callback(
+    values.shape, sharding, lambda index: values[index]
+  )
+
+
+def _without_first_axis(
+  sharding: jax.sharding.Sharding,
+) -> jax.sharding.Sharding:
+  """Returns how one layer of a stacked leaf lies."""
+  if isinstance(sharding, jax.sharding.NamedSharding):
+    return sharding.update(spec=jax.P(*sharding.spec[1:]))
+  return sharding

@@ -55,7 +55,11 @@ def group_metrics(groups: Sequence[records.Group]) -> Metrics:
 
 
 def sample_rows(
-  filled: dynamic_sampling.Filled, *, count: int, template: str
+  filled: dynamic_sampling.Filled,
+  *,
+  count: int,
+  template: str,
+  chat_text: templates.ChatText | None = None,
 ) -> list[dict[str, Any]]:
   """Returns `count` responses as rows to read, spread over the groups.
 
@@ -74,7 +78,9 @@ def sample_rows(
         'ordinal': group.draw.ordinal,
         'prompt_id': prompt.id,
         'sample': g,
-        'prompt': templates.render(prompt.messages, template),
+        'prompt': templates.render(
+          prompt.messages, template, chat_text=chat_text
+        ),
         'response': response.text,
         'gold': prompt.gold,
         'extracted': group.extracted[g],

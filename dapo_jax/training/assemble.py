@@ -1,10 +1,8 @@
 """Builds the parts of a run from its configuration."""
 
-import dataclasses
 import functools
 import pathlib
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import procedural, records, sources, templates, tokenizers
-from dapo_jax.model import decoder, hf_weights
+from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
 from dapo_jax.parallel import mesh as mesh_lib
@@ -22,6 +20,7 @@ from dapo_jax.rewards import reward
 from dapo_jax.rollout import collect
 from dapo_jax.sampling import decode
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.training import download, model_folder
 
 # Contexts that a model of random weights is built for.
 _RANDOM_CONTEXT_TOKENS = 32_768
@@ -30,11 +29,13 @@ _RANDOM_CONTEXT_TOKENS = 32_768
 class Parts(NamedTuple):
   """What training, evaluation and sampling have in common."""
 
-  tokenizer: tokenizers.Tokenizer
+  tokenizer: tokenizers.ChatTokenizer
   train_prompts: list[records.Prompt]
   eval_prompts: list[records.Prompt]
   encode: Callable[[records.Prompt], np.ndarray]
   judge: collect.Judge
+  # Where the weights to start from are; None = random ones.
+  model_folder: pathlib.Path | None
   model: decoder.Abstract
   mesh: Mesh
   params_shardings: Any
@@ -49,14 +50,16 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     ValueError: for data, a tokenizer or sizes that do not fit together.
   """
   train_prompts, eval_prompts = _prompts(config)
-  tokenizer = _tokenizer(config, pathlib.Path(workdir), train_prompts)
+  workdir = pathlib.Path(workdir)
+  start = _start_folder(config, workdir)
+  tokenizer = _tokenizer(config, workdir, start, train_prompts)
   encode = functools.partial(
     _encode, tokenizer=tokenizer, template=config.data.template
   )
   _check_prompts(
     [*train_prompts, *eval_prompts], encode, config.data.max_prompt_tokens
   )
-  model = _model(config, tokenizer)
+  model = _model(config, start, tokenizer)
   devices = jax.devices()
   mesh = mesh_lib.update_mesh(
     devices,
@@ -81,6 +84,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     eval_prompts=eval_prompts,
     encode=encode,
     judge=_judge(config),
+    model_folder=start,
     model=model,
     mesh=mesh,
     params_shardings=mesh_lib.shardings(
@@ -93,9 +97,9 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
 
 def initial_params(config: FrozenConfigDict, parts: Parts) -> decoder.Params:
   """Returns the weights a run starts from: a folder's, or random ones."""
-  if config.model.path:
-    return hf_weights.load(
-      config.model.path, parts.model, shardings=parts.params_shardings
+  if parts.model_folder:
+    return model_folder.load(
+      parts.model_folder, parts.model, shardings=parts.params_shardings
     )
   return decoder.random_params(
     parts.model, config.seed, shardings=parts.params_shardings
@@ -106,34 +110,21 @@ def export(
   folder: str | pathlib.Path, parts: Parts, params: decoder.Params
 ) -> None:
   """Writes the policy as a Hugging Face folder, its tokenizer included."""
-  folder = pathlib.Path(folder)
-  # Complete or absent: a folder that exists is one that can be loaded.
-  half = folder.with_name(folder.name + '.half')
-  shutil.rmtree(half, ignore_errors=True)
-  hf_weights.save(
-    half, parts.model, params, eos_ids=tuple(parts.tokenizer.eos_ids)
-  )
-  tokenizers.save(parts.tokenizer, half)
-  shutil.rmtree(folder, ignore_errors=True)
-  half.rename(folder)
+  model_folder.save(folder, parts.model, params, tokenizer=parts.tokenizer)
 
 
-def folder_spec(
-  folder: str | pathlib.Path, tokenizer: tokenizers.Tokenizer
-) -> spec_lib.Spec:
-  """Returns the spec of a Hugging Face folder for this tokenizer.
+def saved_model(
+  config: FrozenConfigDict, workdir: str | pathlib.Path
+) -> tuple[tokenizers.ChatTokenizer, decoder.Abstract]:
+  """Returns the tokenizer and the model of a run that has begun.
 
   Raises:
-    ValueError: when the tokenizer has more tokens than the model has rows.
+    ValueError: where what it started from is gone.
   """
-  spec = spec_lib.from_hf(hf_weights.read_config(folder))
-  if tokenizer.vocab_size > spec.vocab_rows:
-    raise ValueError(
-      f'the tokenizer has {tokenizer.vocab_size} tokens, the embedding of the '
-      f'model in {folder} {spec.vocab_rows} rows; change '
-      '--config.tokenizer.path or --config.model.path'
-    )
-  return dataclasses.replace(spec, vocab_size=tokenizer.vocab_size)
+  workdir = pathlib.Path(workdir)
+  start = _start_folder(config, workdir)
+  tokenizer = _tokenizer(config, workdir, start, None)
+  return tokenizer, _model(config, start, tokenizer)
 
 
 def row_tokens(config: FrozenConfigDict) -> int:
@@ -163,12 +154,30 @@ def _prompts(config: FrozenConfigDict):
   return train, held_out[: config.eval.prompts]
 
 
-def _tokenizer(config, workdir: pathlib.Path, prompts) -> tokenizers.Tokenizer:
-  path = config.tokenizer.path or config.model.path
+def _start_folder(config, workdir: pathlib.Path) -> pathlib.Path | None:
+  """Returns the folder of the model to start from; None = random weights."""
+  if not config.model.path:
+    return None
+  return download.local_folder(
+    config.model.path,
+    copies=workdir / 'downloads',
+    allowed=config.model.allow_download,
+    flag='--config.model.allow_download=true',
+  )
+
+
+def _tokenizer(
+  config,
+  workdir: pathlib.Path,
+  start: pathlib.Path | None,
+  prompts: Sequence[records.Prompt] | None,
+) -> tokenizers.ChatTokenizer:
+  """Returns the tokenizer; one that is to be trained learns from `prompts`."""
+  path = config.tokenizer.path or start
   if path:
     return tokenizers.load(path)
   trained = workdir / 'tokenizer.model'
-  if not trained.exists():
+  if prompts is not None and not trained.exists():
     texts = [
       templates.render(p.messages, config.data.template) + p.solution
       for p in prompts
@@ -179,10 +188,12 @@ def _tokenizer(config, workdir: pathlib.Path, prompts) -> tokenizers.Tokenizer:
   return tokenizers.load(trained)
 
 
-def _model(config, tokenizer: tokenizers.Tokenizer) -> decoder.Abstract:
+def _model(
+  config, start: pathlib.Path | None, tokenizer: tokenizers.Tokenizer
+) -> decoder.Abstract:
   c = config.model
-  if c.path:
-    spec = folder_spec(c.path, tokenizer)
+  if start:
+    spec = model_folder.spec(start, tokenizer)
   else:
     spec = spec_lib.Spec(
       vocab_size=tokenizer.vocab_size,
@@ -231,10 +242,10 @@ def _judge(config: FrozenConfigDict) -> collect.Judge:
 
 
 def _encode(
-  prompt: records.Prompt, *, tokenizer: tokenizers.Tokenizer, template: str
+  prompt: records.Prompt, *, tokenizer: tokenizers.ChatTokenizer, template: str
 ) -> np.ndarray:
-  text = templates.render(prompt.messages, template)
-  return np.asarray(tokenizer.encode(text), np.int32)
+  tokens = templates.encode(prompt.messages, template, tokenizer)
+  return np.asarray(tokens, np.int32)
 
 
 def _check_prompts(prompts, encode, max_tokens: int) -> None:

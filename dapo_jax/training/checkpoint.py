@@ -25,6 +25,7 @@ CHANGEABLE = (
   'sampler.',
   'mesh.',
   'optim.lr',
+  'model.allow_download',
   'model.remat',
   'model.logits_chunk_tokens',
   'learner.pack_tokens',
@@ -80,7 +81,9 @@ class Progress(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_store(workdir: str | pathlib.Path, *, keep: int) -> Iterator['Store']:
+def open_store(
+  workdir: str | pathlib.Path, *, keep: int | None
+) -> Iterator['Store']:
   """Yields the store of a work directory; waits for its saves at the end."""
   store = Store(workdir, keep=keep)
   try:
@@ -92,7 +95,7 @@ def open_store(workdir: str | pathlib.Path, *, keep: int) -> Iterator['Store']:
 class Store:
   """The checkpoints of one work directory."""
 
-  def __init__(self, workdir: str | pathlib.Path, *, keep: int):
+  def __init__(self, workdir: str | pathlib.Path, *, keep: int | None):
     self._manager = ocp.CheckpointManager(
       pathlib.Path(workdir).absolute() / 'checkpoints',
       options=ocp.CheckpointManagerOptions(max_to_keep=keep),
@@ -140,10 +143,13 @@ class Store:
     return restored.state, _progress(restored.about)
 
   def restore_params(
-    self, shapes: Any, shardings: Any
+    self, shapes: Any, shardings: Any, *, step: int | None = None
   ) -> tuple[Any, int] | None:
-    """Returns (the newest parameters alone, their step); None without any."""
-    step = self.latest_step()
+    """Returns (parameters alone, their step); None without any.
+
+    They are the newest, unless a step is given.
+    """
+    step = self.latest_step() if step is None else step
     if step is None:
       return None
     like = jax.tree.map(
@@ -169,11 +175,23 @@ class Store:
     """
     if self.latest_step() is None:
       return []
-    return config_changes(self._saved_config(), config)
+    return config_changes(self.saved_config(), config)
 
-  def _saved_config(self) -> dict[str, Any]:
+  def saved_config(self, step: int | None = None) -> dict[str, Any]:
+    """Returns the configuration in a checkpoint, the newest unless given.
+
+    Raises:
+      ValueError: when there is no such checkpoint, or of another format.
+    """
+    steps = self._manager.all_steps()
+    step = self.latest_step() if step is None else step
+    if step not in steps:
+      raise ValueError(
+        f'there is no checkpoint {"" if step is None else step} in '
+        f'{self._manager.directory}; there are {sorted(steps) or "none"}'
+      )
     args = ocp.args.Composite(about=ocp.args.JsonRestore())
-    about = self._manager.restore(self.latest_step(), args=args).about
+    about = self._manager.restore(step, args=args).about
     if about['format_version'] != FORMAT_VERSION:
       raise ValueError(
         f'the checkpoint has format {about["format_version"]}; this '

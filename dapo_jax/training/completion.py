@@ -5,11 +5,11 @@ import pathlib
 import numpy as np
 
 from dapo_jax.data import records, templates, tokenizers
-from dapo_jax.model import decoder, hf_weights
+from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import decode, scheduler, token_choice
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.training import assemble
+from dapo_jax.training import model_folder
 
 
 def run(
@@ -24,7 +24,7 @@ def run(
   """Prints a response of the model in a folder.
 
   Args:
-    folder: a Hugging Face folder, or a work directory whose training ended.
+    folder: a model's folder, or a work directory whose training ended.
     prompt: what the user says.
     template: how the prompt becomes text.
     temperature: of sampling, 0 = greedy.
@@ -37,12 +37,12 @@ def run(
   folder = _model_folder(pathlib.Path(folder))
   tokenizer = tokenizers.load(folder)
   model = decoder.abstract(
-    assemble.folder_spec(folder, tokenizer),
+    model_folder.spec(folder, tokenizer),
     compute_dtype='float32',
     remat='none',
   )
-  text = templates.render([records.Message('user', prompt)], template)
-  tokens = np.asarray(tokenizer.encode(text), np.int32)
+  messages = [records.Message('user', prompt)]
+  tokens = np.asarray(templates.encode(messages, template, tokenizer), np.int32)
   engine = engine_lib.Engine(
     model,
     tokenizer,
@@ -52,7 +52,7 @@ def run(
     ),
     seed=seed,
   )
-  params = hf_weights.load(folder, model, shardings=engine.params_shardings)
+  params = model_folder.load(folder, model, shardings=engine.params_shardings)
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.SERVE,
     seed=seed,
@@ -74,6 +74,6 @@ def _model_folder(folder: pathlib.Path) -> pathlib.Path:
       return place
   raise ValueError(
     f'there is no model in {folder}: neither config.json nor model/config.json;'
-    ' --model must be a Hugging Face folder, or a work directory whose '
+    " --model must be a model's folder, or a work directory whose "
     'training is done'
   )

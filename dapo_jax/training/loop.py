@@ -144,7 +144,7 @@ def _step(trainer, outlets: Outlets, state, progress):
     **timers.take(),
   }
   _check_finite(step, metrics)
-  outlets.samples.write(step, _sample_rows(config, filled))
+  outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
   _note_limit(outlets, filled, gather.rule(config))
   return state, progress._replace(
@@ -225,9 +225,13 @@ def _watch(trainer, outlets: Outlets) -> gather.OnChunk:
   return on_chunk
 
 
-def _sample_rows(config: FrozenConfigDict, filled) -> list[dict[str, Any]]:
+def _sample_rows(trainer, filled) -> list[dict[str, Any]]:
+  config = trainer.config
   return summary.sample_rows(
-    filled, count=config.train.samples_logged, template=config.data.template
+    filled,
+    count=config.train.samples_logged,
+    template=config.data.template,
+    chat_text=trainer.parts.tokenizer.chat_text,
   )
 
 
