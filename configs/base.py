@@ -89,12 +89,16 @@ def _data():
     # paper's instruction and reminder around them) or 'chat' (the form that
     # the model was trained on, the chat template of its tokenizer).
     template='plain',
+    # Solved problems that stand before each prompt as examples: the first of
+    # the training problems, which are then not trained on.
+    shots=0,
     # Longest prompt, [tokens]; a longer one is an error.
     max_prompt_tokens=64,
     # Shuffle anew each epoch, from the seed.
     shuffle=True,
     arithmetic=dict(
-      # Terms of a sum, and digits of each term.
+      # Fewest and most terms of a sum, and digits of each term.
+      min_terms=2,
       terms=2,
       digits=2,
       # Share of the problems kept for evaluation, by hash of the text.

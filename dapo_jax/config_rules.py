@@ -77,6 +77,7 @@ _ABOVE_0 = (
   'sft.lr',
 )
 _AT_LEAST_0 = (
+  'data.shots',
   'eval.temperature',
   'overlong.factor',
   'objective.clip_high',
@@ -90,7 +91,11 @@ _FROM_0_BELOW_1 = (
   'optim.b2',
 )
 _FROM_0_TO_1 = ('data.arithmetic.worked_frac',)
-_AT_LEAST_2 = ('data.arithmetic.terms', 'rollout.responses_per_prompt')
+_AT_LEAST_2 = (
+  'data.arithmetic.min_terms',
+  'data.arithmetic.terms',
+  'rollout.responses_per_prompt',
+)
 _BOUNDS = (
   (_AT_LEAST_1, lambda value: value >= 1, 'at least 1'),
   (_AT_LEAST_2, lambda value: value >= 2, 'at least 2'),

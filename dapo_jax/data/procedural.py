@@ -7,7 +7,7 @@ import bisect
 import hashlib
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from dapo_jax.data import records
 
@@ -16,7 +16,12 @@ MAX_PROBLEMS_COUNT = 200_000
 
 
 def arithmetic(
-  *, terms: int, digits: int, held_out_frac: float, worked_frac: float
+  *,
+  min_terms: int,
+  terms: int,
+  digits: int,
+  held_out_frac: float,
+  worked_frac: float,
 ) -> tuple[list[records.Prompt], list[records.Prompt]]:
   """Returns the sums to train on and those held out, in a fixed order.
 
@@ -32,7 +37,8 @@ def arithmetic(
   grows. `47+38=?` and `38+47=?` are two problems.
 
   Args:
-    terms: terms of a sum, at least 2.
+    min_terms: fewest terms of a sum, at least 2.
+    terms: most terms of a sum.
     digits: digits of every term, at least 1.
     held_out_frac: share of the problems to hold out, 0 <= frac < 1; met up to
       chance.
@@ -42,21 +48,33 @@ def arithmetic(
   Raises:
     ValueError: an argument is out of its range.
   """
-  _check(terms, digits, held_out_frac, worked_frac)
-  prompts = [_sum(numbers, worked_frac) for numbers in _problems(terms, digits)]
+  _check(min_terms, terms, digits, held_out_frac, worked_frac)
+  prompts = [
+    _sum(numbers, worked_frac)
+    for numbers in _problems(range(min_terms, terms + 1), digits)
+  ]
   prompts.sort(key=_place)
   count = bisect.bisect_left(prompts, held_out_frac, key=_place)
   return prompts[count:], prompts[:count]
 
 
 def _check(
-  terms: int, digits: int, held_out_frac: float, worked_frac: float
+  min_terms: int,
+  terms: int,
+  digits: int,
+  held_out_frac: float,
+  worked_frac: float,
 ) -> None:
   """Raises for arguments out of range."""
-  if terms < 2:
+  if min_terms < 2:
     raise ValueError(
-      f'a sum must have at least 2 terms, got {terms}; change'
-      ' --config.data.arithmetic.terms'
+      f'a sum must have at least 2 terms, got {min_terms}; change'
+      ' --config.data.arithmetic.min_terms'
+    )
+  if terms < min_terms:
+    raise ValueError(
+      f'the most terms must be at least the fewest ({min_terms}), got {terms};'
+      ' change --config.data.arithmetic.terms'
     )
   if digits < 1:
     raise ValueError(
@@ -75,16 +93,18 @@ def _check(
     )
 
 
-def _problems(terms: int, digits: int) -> Iterable[tuple[int, ...]]:
+def _problems(terms: Sequence[int], digits: int) -> Iterable[tuple[int, ...]]:
   """Returns the terms of every problem, in no order."""
   limit = 10**digits
   first = limit // 10 if digits > 1 else 0
-  if (limit - first) ** terms <= MAX_PROBLEMS_COUNT:
-    return itertools.product(range(first, limit), repeat=terms)
+  if sum((limit - first) ** n for n in terms) <= MAX_PROBLEMS_COUNT:
+    every = [itertools.product(range(first, limit), repeat=n) for n in terms]
+    return itertools.chain(*every)
   source = random.Random(0)
   drawn = set()
   while len(drawn) < MAX_PROBLEMS_COUNT:
-    drawn.add(tuple(source.randrange(first, limit) for _ in range(terms)))
+    count = source.choice(terms)
+    drawn.add(tuple(source.randrange(first, limit) for _ in range(count)))
   return drawn
 
 

@@ -11,7 +11,7 @@ Host only. A line is an object with these fields; others are left alone.
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import logging
@@ -163,3 +163,28 @@ def _shown(value: Any) -> str:
     return 'nothing'
   text = json.dumps(value)
   return text if len(text) <= 60 else f'{text[:57]}...'
+
+
+def with_shots(
+  prompts: Sequence[records.Prompt], shots: Sequence[records.Prompt]
+) -> list[records.Prompt]:
+  """Returns the prompts with solved problems before them, turn by turn.
+
+  Raises:
+    ValueError: when an example has no solution.
+  """
+  unsolved = sum(not shot.solution for shot in shots)
+  if unsolved:
+    raise ValueError(
+      f'{unsolved} of the {len(shots)} problems that are to be examples have '
+      'no solution; change --config.data.shots or the data'
+    )
+  turns = []
+  for shot in shots:
+    turns += [*shot.messages, records.Message('assistant', shot.solution)]
+  return [
+    records.make_prompt(
+      p.dataset, [*turns, *p.messages], p.gold, solution=p.solution
+    )
+    for p in prompts
+  ]

@@ -136,6 +136,7 @@ def row_tokens(config: FrozenConfigDict) -> int:
 def _prompts(config: FrozenConfigDict):
   if config.data.source == 'arithmetic':
     train, held_out = procedural.arithmetic(
+      min_terms=config.data.arithmetic.min_terms,
       terms=config.data.arithmetic.terms,
       digits=config.data.arithmetic.digits,
       held_out_frac=config.data.arithmetic.held_out_frac,
@@ -151,7 +152,11 @@ def _prompts(config: FrozenConfigDict):
       f'{len(held_out)}; change --config.eval.prompts or '
       '--config.eval.source'
     )
-  return train, held_out[: config.eval.prompts]
+  shots, train = train[: config.data.shots], train[config.data.shots :]
+  return (
+    sources.with_shots(train, shots),
+    sources.with_shots(held_out[: config.eval.prompts], shots),
+  )
 
 
 def _start_folder(config, workdir: pathlib.Path) -> pathlib.Path | None:
