@@ -6,6 +6,7 @@ command that needs it, so that help and faults in the flags are told at once.
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   program and keeps its traceback.
   """
   args = list(sys.argv[1:] if argv is None else argv)
+  _give_virtual_devices_threads()
   try:
     return _dispatch(args)
   except ValueError as error:
@@ -47,6 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The second Ctrl-C, or the first before there was anything to save.
     print('dapo-jax: interrupted', file=sys.stderr)
     return 130
+
+
+def _give_virtual_devices_threads() -> None:
+  """Lets programs with collectives end on virtual CPU devices.
+
+  XLA:CPU blocks a thread for every collective that a device waits in. It has
+  as many threads as devices, or as the variable NPROC says; two collectives
+  under way at once then wait for each other's threads for ever.
+  """
+  flag = re.search(
+    r'--xla_force_host_platform_device_count=(\d+)',
+    os.environ.get('XLA_FLAGS', ''),
+  )
+  if flag:
+    os.environ.setdefault('NPROC', str(8 * int(flag[1])))
 
 
 def _dispatch(args: list[str]) -> int:

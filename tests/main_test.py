@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import subprocess
 import sys
@@ -144,6 +145,21 @@ class RaisedHereTest(parameterized.TestCase):
   )
   def test_other_errors_are_not(self, code, file):
     self.assertFalse(main._raised_here(self._error(code, file)))
+
+
+class VirtualDevicesTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ({}, None),
+    ({'XLA_FLAGS': '--xla_force_host_platform_device_count=8'}, '64'),
+    (
+      {'XLA_FLAGS': '--xla_force_host_platform_device_count=8', 'NPROC': '9'},
+      '9',
+    ),
+  )
+  def test_have_threads_for_collectives_unless_told(self, given, threads):
+    with mock.patch.dict('os.environ', given, clear=True):
+      main.main(['--version'])
+      self.assertEqual(os.environ.get('NPROC'), threads)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """Tests of `dapo_jax.data.procedural`."""
 
+import hashlib
 import re
 
 from absl.testing import absltest, parameterized
@@ -12,29 +13,53 @@ def _texts(prompts):
   return [prompt.messages[0].content for prompt in prompts]
 
 
+def _make(**changes):
+  """Returns what `arithmetic` makes of two-digit sums but for the changes."""
+  given = {'terms': 2, 'digits': 2, 'held_out_frac': 0.1, 'worked_frac': 1.0}
+  return procedural.arithmetic(**(given | changes))
+
+
 class ArithmeticTest(parameterized.TestCase):
-  def test_makes_every_sum_once_in_counting_order(self):
-    train, held_out = procedural.arithmetic(
-      terms=2, digits=2, held_out_frac=0.0
-    )
+  def test_makes_every_sum_of_terms_with_so_many_digits_once(self):
+    train, held_out = _make(held_out_frac=0.0)
     self.assertEmpty(held_out)
-    self.assertEqual(
-      _texts(train), [f'{a}+{b}=?' for a in range(100) for b in range(100)]
+    self.assertCountEqual(
+      _texts(train),
+      [f'{a}+{b}=?' for a in range(10, 100) for b in range(10, 100)],
     )
 
-  def test_a_prompt_has_answer_and_solution(self):
-    train, _ = procedural.arithmetic(terms=2, digits=2, held_out_frac=0.0)
-    prompt = train[47 * 100 + 38]
+  def test_a_prompt_has_answer_and_worked_solution(self):
+    train, _ = _make(held_out_frac=0.0)
+    [prompt] = [p for p in train if p.messages[0].content == '47+38=?']
     self.assertEqual(prompt.dataset, 'arithmetic')
     self.assertEqual(prompt.messages, (('user', '47+38=?'),))
     self.assertEqual(prompt.gold, '85')
-    self.assertEqual(prompt.solution, 'Answer: 85')
+    # 7 + 8 = 15, carry 1; 4 + 3 + 1 = 8.
+    self.assertEqual(prompt.solution, '7+8=15\n4+3+1=8\nAnswer: 85')
+
+  def test_a_solution_without_working_is_the_answer(self):
+    train, _ = _make(worked_frac=0.0)
+    for prompt in train:
+      self.assertEqual(prompt.solution, f'Answer: {prompt.gold}')
+
+  def test_the_working_ends_in_the_answer(self):
+    # The last column's sum stands before the digits of the columns below.
+    train, _ = _make(terms=3, digits=1)
+    for prompt in train:
+      working, answer = prompt.solution.split('\n')
+      self.assertEqual(working.split('=')[1], prompt.gold)
+      self.assertEqual(answer, f'Answer: {prompt.gold}')
+
+  def test_so_many_solutions_show_their_working(self):
+    train, _ = _make(held_out_frac=0.0, worked_frac=0.4)
+    worked = sum(p.solution.count('\n') == 2 for p in train)
+    self.assertEqual(worked + sum('\n' not in p.solution for p in train), 8100)
+    # Binomial with n = 8,100, p = 0.4: 3240 +- 44; here within 4 of these.
+    self.assertBetween(worked, 3064, 3416)
 
   @parameterized.parameters((3, 1), (2, 1), (4, 1))
   def test_answers_are_the_sums(self, terms, digits):
-    train, held_out = procedural.arithmetic(
-      terms=terms, digits=digits, held_out_frac=0.2
-    )
+    train, held_out = _make(terms=terms, digits=digits, held_out_frac=0.2)
     self.assertLen(train + held_out, 10 ** (terms * digits))
     for prompt in train + held_out:
       numbers = re.findall(r'\d+', prompt.messages[0].content)
@@ -42,54 +67,47 @@ class ArithmeticTest(parameterized.TestCase):
       self.assertEqual(prompt.gold, str(sum(map(int, numbers))))
 
   def test_no_problem_is_in_both_lists(self):
-    train, held_out = procedural.arithmetic(
-      terms=2, digits=2, held_out_frac=0.1
-    )
+    train, held_out = _make()
     self.assertEmpty(set(_texts(train)) & set(_texts(held_out)))
-    self.assertLen({prompt.id for prompt in train + held_out}, 10_000)
-    # Binomial with n = 10,000, p = 0.1: 1000 +- 30; here within 4 of these.
-    self.assertBetween(len(held_out), 880, 1120)
+    self.assertLen({prompt.id for prompt in train + held_out}, 8100)
+    # Binomial with n = 8,100, p = 0.1: 810 +- 27; here within 4 of these.
+    self.assertBetween(len(held_out), 702, 918)
 
-  def test_the_split_goes_by_the_hash_of_the_text(self):
+  def test_the_split_and_the_order_go_by_the_hash_of_the_text(self):
     # printf '0+3=?' | sha256sum begins with 19, and 0x19 / 256 = 0.098;
     # printf '0+0=?' | sha256sum begins with b9, and 0xb9 / 256 = 0.723.
-    train, held_out = procedural.arithmetic(
-      terms=2, digits=1, held_out_frac=0.1
-    )
+    train, held_out = _make(digits=1)
     self.assertIn('0+3=?', _texts(held_out))
     self.assertIn('0+0=?', _texts(train))
+    hashes = [
+      hashlib.sha256(text.encode()).hexdigest()
+      for text in _texts(held_out) + _texts(train)
+    ]
+    self.assertEqual(hashes, sorted(hashes))
 
   def test_holding_out_more_keeps_what_was_held_out(self):
-    _, fewer = procedural.arithmetic(terms=2, digits=2, held_out_frac=0.1)
-    _, more = procedural.arithmetic(terms=2, digits=2, held_out_frac=0.3)
-    self.assertContainsSubset(_texts(fewer), _texts(more))
+    _, fewer = _make(held_out_frac=0.1)
+    _, more = _make(held_out_frac=0.3)
+    self.assertEqual(_texts(fewer), _texts(more)[: len(fewer)])
     self.assertGreater(len(more), len(fewer))
 
   def test_is_the_same_every_time(self):
-    self.assertEqual(
-      procedural.arithmetic(terms=2, digits=1, held_out_frac=0.3),
-      procedural.arithmetic(terms=2, digits=1, held_out_frac=0.3),
-    )
+    self.assertEqual(_make(digits=1), _make(digits=1))
 
   def test_chooses_distinct_problems_where_there_are_too_many(self):
-    # 10**40 problems: far more than could be enumerated.
+    # 81 * 10**38 problems: far more than could be enumerated.
     with self._at_most(500):
-      train, held_out = procedural.arithmetic(
-        terms=2, digits=20, held_out_frac=0.1
-      )
-      again = procedural.arithmetic(terms=2, digits=20, held_out_frac=0.1)
+      train, held_out = _make(digits=20)
+      again = _make(digits=20)
     self.assertLen(set(_texts(train + held_out)), 500)
     self.assertEqual((train, held_out), again)
 
-  def test_the_choice_is_spread_over_all_problems_in_order(self):
-    # 1,000 of the 10,000 sums of 00..99: about 100 begin with each tens digit
-    # of the first term, +- 10.
-    with self._at_most(1000):
-      train, _ = procedural.arithmetic(terms=2, digits=2, held_out_frac=0.0)
-    terms = [tuple(map(int, re.findall(r'\d+', t))) for t in _texts(train)]
-    self.assertEqual(terms, sorted(terms))
-    tens = [first // 10 for first, _ in terms]
-    for digit in range(10):
+  def test_the_choice_is_spread_over_all_problems(self):
+    # 900 of the 8,100 sums: about 100 begin with each tens digit, +- 10.
+    with self._at_most(900):
+      train, _ = _make(held_out_frac=0.0)
+    tens = [text[0] for text in _texts(train)]
+    for digit in '123456789':
       self.assertBetween(tens.count(digit), 50, 150)
 
   def _at_most(self, count):
@@ -97,14 +115,17 @@ class ArithmeticTest(parameterized.TestCase):
     return absltest.mock.patch.object(procedural, 'MAX_PROBLEMS_COUNT', count)
 
   @parameterized.parameters(
-    ('terms', 1), ('digits', 0), ('held_out_frac', 1.0), ('held_out_frac', -0.1)
+    ('terms', 1),
+    ('digits', 0),
+    ('held_out_frac', 1.0),
+    ('held_out_frac', -0.1),
+    ('worked_frac', 1.5),
   )
   def test_refuses_what_makes_no_problems(self, name, value):
-    arguments = {'terms': 2, 'digits': 2, 'held_out_frac': 0.1, name: value}
     with self.assertRaisesRegex(
       ValueError, rf'got {value}; .*--config\.data\.arithmetic\.{name}'
     ):
-      procedural.arithmetic(**arguments)
+      _make(**{name: value})
 
 
 if __name__ == '__main__':

@@ -96,7 +96,17 @@ class Engine(engine_api.Engine):
   def insert_group(
     self, prefix: decode.Prefix, state: decode.DecodeState, samples: Samples
   ) -> decode.DecodeState:
-    """Returns the state with one prefix in several slots; donates `state`."""
+    """Returns the state with one prefix in several slots; donates `state`.
+
+    Raises:
+      ValueError: when the samples may be longer than the engine's responses.
+    """
+    if not 0 < samples.limit_tokens <= self.limits.response_tokens:
+      raise ValueError(
+        f'a response is limited to {samples.limit_tokens} tokens; the limit '
+        f'must be 1 to {self.limits.response_tokens}; change '
+        '--config.rollout.max_response_tokens'
+      )
     return self._insert_group(
       state=state,
       prefix=prefix,

@@ -26,7 +26,7 @@ def rule(config: FrozenConfigDict) -> dynamic_sampling.Rule:
     enabled=config.filter.enabled,
     want=want,
     batch=math.ceil(want * factor),
-    max_rounds=config.filter.max_rounds,
+    max_rounds=config.filter.max_rounds if config.filter.enabled else 1,
     on_limit=config.filter.on_limit,
   )
 

@@ -10,6 +10,7 @@ from dapo_jax.data import records
 from dapo_jax.objective import advantage as advantage_lib
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import placement
+from dapo_jax.rollout import dynamic_sampling
 from dapo_jax.training import assemble, packing
 
 
@@ -27,6 +28,7 @@ def pack_groups(
         max_response_tokens=config.rollout.max_response_tokens,
         ddof=config.advantage.ddof,
         scale=config.advantage.scale,
+        filtered=config.filter.enabled,
       ),
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
@@ -71,14 +73,28 @@ def segments(
   max_response_tokens: int,
   ddof: int,
   scale: str,
+  filtered: bool,
 ) -> list[packing.Segment]:
   """Returns the segments of a minibatch, one a response.
 
   Token weights are taken over this whole minibatch, in float64; whatever
   happens to the segments later, packing or sharding, changes no weight.
+
+  Args:
+    groups: the judged groups of the minibatch.
+    aggregation: how token losses are added up, see `weighting`.
+    max_response_tokens: the divisor of the aggregation 'constant', [tokens].
+    ddof: of the group's standard deviation, see `advantage`.
+    scale: of the advantages, see `advantage`.
+    filtered: dynamic sampling is on. A uniform group is then one that fills
+      the step up: its advantage is 0, though the overlong punishment may make
+      its rewards differ.
   """
   rewards = np.stack([records.group_rewards(g) for g in groups])
   advantages = advantage_lib.group_advantage(rewards, ddof=ddof, scale=scale)
+  if filtered:
+    signal = [[dynamic_sampling.has_signal(g)] for g in groups]
+    advantages = np.where(signal, advantages, 0.0)
   lengths = np.concatenate([records.lengths_tokens(g) for g in groups])
   ordinals = np.repeat([g.draw.ordinal for g in groups], rewards.shape[1])
   weights = weighting.token_weights(

@@ -1,0 +1,305 @@
+"""Tests of `training.assemble`."""
+
+import json
+import pathlib
+import tempfile
+from unittest import mock
+
+import jax
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tiny_groups
+import tiny_run
+from dapo_jax.data import tokenizers
+from dapo_jax.training import assemble
+
+
+class _Test(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.folder = pathlib.Path(folder.name)
+
+  def build(self, changes=None, *, devices=1):
+    with tiny_run.devices(devices):
+      return assemble.build(tiny_run.config(changes), self.folder)
+
+  def jsonl(self, name, problems):
+    path = self.folder / name
+    rows = [{'problem': p, 'answer': a} for p, a in problems]
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    return str(path)
+
+
+class DataTest(_Test):
+  def test_no_problem_is_both_trained_and_evaluated(self):
+    parts = self.build()
+    # 100 sums of two digits; the share held out is met up to chance.
+    self.assertBetween(len(parts.train_prompts), 80, 96)
+    self.assertLen(parts.eval_prompts, 6)
+    text = lambda prompts: {p.messages[0].content for p in prompts}
+    self.assertEmpty(text(parts.train_prompts) & text(parts.eval_prompts))
+
+  def test_jsonl(self):
+    train = self.jsonl('train.jsonl', [('1+1=?', '2'), ('2+2=?', '4')])
+    held_out = self.jsonl('held.jsonl', [(f'{i}+3=?', '7') for i in range(7)])
+    parts = self.build({'data.source': train, 'eval.source': held_out})
+    self.assertEqual([p.gold for p in parts.train_prompts], ['2', '4'])
+    self.assertEqual(
+      [p.messages[0].content for p in parts.eval_prompts],
+      [f'{i}+3=?' for i in range(6)],
+    )
+
+  def test_too_few_problems_to_evaluate_name_the_flags(self):
+    held_out = self.jsonl('held.jsonl', [('1+1=?', '2')])
+    with self.assertRaisesRegex(
+      ValueError,
+      r'wants 6 problems, there are 1; .*--config\.eval\.prompts or '
+      r'--config\.eval\.source',
+    ):
+      self.build({'eval.source': held_out})
+
+  @parameterized.parameters('data.source', 'eval.source')
+  def test_a_prompt_that_is_too_long_names_the_flag(self, key):
+    problems = [(f'{i}+1=?', '2') for i in range(6)]
+    sources = {
+      'data.source': self.jsonl('train.jsonl', problems),
+      'eval.source': self.jsonl('held.jsonl', problems),
+    }
+    sources[key] = self.jsonl('long.jsonl', [*problems, ('x' * 99, '2')])
+    changes = {**sources, 'eval.prompts': 6 + (key == 'eval.source')}
+    with self.assertRaisesRegex(
+      ValueError, r'1 of 1.* longer than 8 tokens.*--config\.data\.max_prompt'
+    ):
+      self.build({**changes, 'tokenizer.path': self._tokenizer()})
+
+  def _tokenizer(self):
+    path = self.folder / 'own.model'
+    tokenizers.train_sentencepiece(
+      ['1+1=?\n', 'Answer: 2'], path, vocab_size=280
+    )
+    return str(path)
+
+  def test_a_prompt_is_encoded_by_its_template(self):
+    parts = self.build(
+      {
+        'data.template': 'dapo',
+        'data.max_prompt_tokens': 900,
+        'tokenizer.vocab_size': 320,
+        'learner.pack_tokens': None,
+      }
+    )
+    prompt = parts.train_prompts[0]
+    plain = self.build().encode(prompt)
+    tokens = parts.encode(prompt)
+    self.assertEqual(tokens.dtype, np.int32)
+    self.assertGreater(len(tokens), len(plain) + 20)
+    self.assertIn(
+      prompt.messages[0].content, parts.tokenizer.decode(tokens.tolist())
+    )
+
+
+class TokenizerTest(_Test):
+  def test_it_is_trained_once(self):
+    tokenizer = self.build().tokenizer
+    file = self.folder / 'tokenizer.model'
+    before = file.read_bytes()
+    train = mock.patch.object(
+      tokenizers, 'train_sentencepiece', side_effect=AssertionError
+    )
+    with train:
+      again = self.build({'data.arithmetic.worked_frac': 1.0}).tokenizer
+    self.assertEqual(file.read_bytes(), before)
+    text = '3+4=?\nAnswer: 7'
+    self.assertEqual(again.encode(text), tokenizer.encode(text))
+
+  def test_a_given_one_is_used(self):
+    own = self.folder / 'own.model'
+    tokenizers.train_sentencepiece(['abc ' * 9], own, vocab_size=264)
+    parts = self.build({'tokenizer.path': str(own)})
+    self.assertEqual(
+      parts.tokenizer.vocab_size, tokenizers.load(own).vocab_size
+    )
+    self.assertFalse((self.folder / 'tokenizer.model').exists())
+
+  def test_the_model_has_a_row_for_every_token(self):
+    parts = self.build()
+    spec = parts.model.spec
+    self.assertEqual(spec.vocab_size, parts.tokenizer.vocab_size)
+    self.assertGreaterEqual(spec.vocab_rows, spec.vocab_size)
+    self.assertEqual(spec.vocab_rows % 64, 0)
+
+  def test_more_tokens_than_rows_name_the_flags(self):
+    own = self.folder / 'own.model'
+    texts = [f'{a}{b}{c} ' for a in 'abcdefgh' for b in 'ijkl' for c in 'mnop']
+    tokenizers.train_sentencepiece(texts, own, vocab_size=420)
+    self.assertGreater(tokenizers.load(own).vocab_size, 320)
+    with self.assertRaisesRegex(
+      ValueError,
+      r'embedding.* 320 rows; .*--config\.tokenizer\.path or '
+      r'--config\.model\.path',
+    ):
+      self.build(
+        {
+          'model.path': tiny_run.model_folder(),
+          'tokenizer.path': str(own),
+          'data.max_prompt_tokens': 16,
+        }
+      )
+
+
+class SizesTest(_Test):
+  def test_a_mesh_that_is_not_the_devices_is_refused(self):
+    with self.assertRaisesRegex(ValueError, r'3 x 1.*--config\.mesh\.data'):
+      self.build({'mesh.fsdp': 3, 'learner.micro_batch_rows': 9,
+                  'model.embed_dim': 33})  # fmt: skip
+
+  def test_slots_that_the_devices_cannot_share_are_refused(self):
+    if jax.device_count() < 8:
+      self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')
+    with self.assertRaisesRegex(
+      ValueError, r'12.*8\).*--config\.sampler\.slots'
+    ):
+      self.build({'sampler.slots': 12}, devices=8)
+
+  def test_a_response_beyond_the_context_is_refused(self):
+    with self.assertRaisesRegex(
+      ValueError, r'32768.*--config\.rollout\.max_response_tokens'
+    ):
+      self.build(
+        {
+          'rollout.max_response_tokens': 32_761,
+          'learner.pack_tokens': None,
+        }
+      )
+
+  def test_rows_of_the_update(self):
+    self.assertEqual(assemble.row_tokens(tiny_run.config()), 32)
+    longest = tiny_run.config({'learner.pack_tokens': None})
+    # The longest prompt, 8, and the longest response, 8.
+    self.assertEqual(assemble.row_tokens(longest), 16)
+
+
+class JudgeTest(_Test):
+  @parameterized.parameters(
+    # Of 8 tokens at most, the last 4 cost a quarter each.
+    (4, 0.0),
+    (5, -0.25),
+    (6, -0.5),
+    (8, -1.0),
+  )
+  def test_parts_of_the_reward(self, length_tokens, overlong):
+    judge = self.build(
+      {'reward.right': 2.0, 'reward.wrong': -3.0, 'overlong.factor': 0.5}
+    ).judge
+    prompt = tiny_groups.prompt(7)
+    right = judge(prompt, 'Answer: 7', length_tokens)
+    wrong = judge(prompt, 'Answer: 8', length_tokens)
+    self.assertEqual((right.correct, right.correctness), (True, 2.0))
+    self.assertEqual((wrong.correct, wrong.correctness), (False, -3.0))
+    self.assertEqual(right.overlong, 0.5 * overlong)
+    self.assertEqual(wrong.overlong, 0.5 * overlong)
+
+  def test_no_punishment_when_it_is_off(self):
+    # Its options are then not looked at.
+    judge = self.build(
+      {'overlong.enabled': False, 'overlong.cache_tokens': 999}
+    ).judge
+    self.assertEqual(judge(tiny_groups.prompt(7), 'Answer: 7', 8).overlong, 0)
+
+  def test_the_prompt_is_no_part_of_what_is_judged(self):
+    judge = self.build().judge
+    self.assertFalse(judge(tiny_groups.prompt(7), 'I do not know', 4).correct)
+
+
+class ParamsTest(_Test):
+  def test_random_weights_are_those_of_the_seed(self):
+    q = {}
+    for seed in (0, 1, 0):
+      config = tiny_run.config({'seed': seed})
+      params = assemble.initial_params(config, self.build({'seed': seed}))
+      values = np.asarray(params['block']['q'])
+      np.testing.assert_array_equal(q.setdefault(seed, values), values)
+    self.assertFalse(np.array_equal(q[0], q[1]))
+
+  def test_8_devices_hold_the_same_weights(self):
+    if jax.device_count() < 8:
+      self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')
+    changes = {'mesh.fsdp': 4, 'mesh.tensor': 2, 'sampler.tensor': 2}
+    config = tiny_run.config(changes)
+    parts = self.build(changes, devices=8)
+    spread = assemble.initial_params(config, parts)
+    one = assemble.initial_params(tiny_run.config(), self.build())
+    jax.tree.map(np.testing.assert_array_equal, one, jax.device_get(spread))
+    # The engine has its own layout of the same values.
+    jax.tree.map(
+      np.testing.assert_array_equal,
+      one,
+      jax.device_get(parts.to_engine(spread)),
+    )
+    jax.tree.map(
+      lambda x, where: self.assertEqual(x.sharding, where),
+      parts.to_engine(spread),
+      parts.engine.params_shardings,
+    )
+
+
+class ExportTest(_Test):
+  def setUp(self):
+    super().setUp()
+    self.parts = self.build()
+    self.params = assemble.initial_params(tiny_run.config(), self.parts)
+    self.model = self.folder / 'model'
+
+  def test_what_is_exported_can_be_trained_on(self):
+    assemble.export(self.model, self.parts, self.params)
+    changes = {'model.path': str(self.model)}
+    parts = self.build(changes)
+    params = assemble.initial_params(tiny_run.config(changes), parts)
+    jax.tree.map(np.testing.assert_array_equal, self.params, params)
+    self.assertEqual(parts.model.spec, self.parts.model.spec)
+    text = '3+4=?\nAnswer: 7'
+    self.assertEqual(
+      parts.tokenizer.encode(text), self.parts.tokenizer.encode(text)
+    )
+    self.assertEqual(parts.tokenizer.eos_ids, self.parts.tokenizer.eos_ids)
+
+  def test_an_older_one_is_replaced(self):
+    assemble.export(self.model, self.parts, self.params)
+    (self.model / 'left_over').write_text('')
+    doubled = jax.tree.map(lambda x: 2 * x, self.params)
+    assemble.export(self.model, self.parts, doubled)
+    self.assertFalse((self.model / 'left_over').exists())
+    changes = {'model.path': str(self.model)}
+    params = assemble.initial_params(
+      tiny_run.config(changes), self.build(changes)
+    )
+    jax.tree.map(np.testing.assert_array_equal, doubled, params)
+
+  def _fail_halfway(self):
+    failing = mock.patch.object(tokenizers, 'save', side_effect=OSError('full'))
+    with failing, self.assertRaises(OSError):
+      assemble.export(self.model, self.parts, self.params)
+
+  def test_a_folder_is_complete_or_absent(self):
+    self._fail_halfway()
+    self.assertFalse(self.model.exists())
+    # What is left of it is in nobody's way.
+    assemble.export(self.model, self.parts, self.params)
+    self.assertEqual(
+      [p.name for p in self.folder.iterdir() if p.name.startswith('model')],
+      ['model'],
+    )
+
+  def test_a_failure_leaves_the_older_one_alone(self):
+    assemble.export(self.model, self.parts, self.params)
+    before = (self.model / 'model.safetensors').read_bytes()
+    self._fail_halfway()
+    self.assertEqual((self.model / 'model.safetensors').read_bytes(), before)
+    self.assertTrue((self.model / 'tokenizer.model').exists())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,183 @@
+"""Tests of `training.evaluate`."""
+
+import contextlib
+import functools
+import io
+import json
+import pathlib
+import tempfile
+
+import jax
+from absl.testing import absltest
+
+import tiny_groups
+import tiny_run
+from dapo_jax.monitor import catalogue
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  evaluate,
+  trainer,
+  update,
+)
+
+
+class MetricsTest(absltest.TestCase):
+  # 1 of 2, both and none right; lengths 3 and 8 (cut), 4 and 4, 8 and 8 (cut).
+  _GROUPS = (
+    tiny_groups.group((1, 0), lengths=[3, 8], finish=['eos', 'length']),
+    tiny_groups.group((1, 1), ordinal=1),
+    tiny_groups.group(
+      (0, 0), ordinal=2, lengths=[8, 8], finish=['length', 'length']
+    ),
+  )
+
+  def test_by_hand(self):
+    found = evaluate.metrics(self._GROUPS)
+    catalogue.check(found)
+    # Accuracies 0.5, 1, 0: mean 0.5, sample deviation 0.5.
+    self.assertEqual(found['eval/accuracy_frac'], 0.5)
+    self.assertAlmostEqual(
+      found.pop('eval/accuracy_stderr_frac'), 0.5 / 3**0.5, places=12
+    )
+    self.assertAlmostEqual(found.pop('eval/pass_frac'), 2 / 3, places=12)
+    self.assertAlmostEqual(
+      found.pop('eval/length_mean_tokens'), 35 / 6, places=12
+    )
+    self.assertEqual(
+      found,
+      {
+        'eval/accuracy_frac': 0.5,
+        'eval/truncated_frac': 0.5,
+        'eval/prompts_count': 3,
+        'eval/samples_per_prompt_count': 2,
+      },
+    )
+
+  def test_one_problem_has_no_standard_error(self):
+    found = evaluate.metrics(self._GROUPS[:1])
+    self.assertNotIn('eval/accuracy_stderr_frac', found)
+    self.assertIn('+- 0.0%', evaluate.summary_line(found, step=0))
+
+  def test_summary_line(self):
+    self.assertEqual(
+      evaluate.summary_line(evaluate.metrics(self._GROUPS), step=12),
+      'held-out accuracy after step 12: 50.0% +- 28.9% (avg@2, 3 problems)',
+    )
+
+
+@functools.cache
+def _parts(devices=1):
+  with tiny_run.devices(devices):
+    return assemble.build(tiny_run.policy_config(), tiny_run.folder())
+
+
+def _measure(protocol, *, devices=1):
+  parts = _parts(devices)
+  params = assemble.initial_params(tiny_run.policy_config(), parts)
+  return evaluate.measure(
+    parts, parts.to_engine(params), protocol, report=lambda _: None
+  )
+
+
+class MeasureTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.protocol = evaluate.protocol(tiny_run.policy_config())
+
+  def test_the_protocol_is_that_of_the_configuration(self):
+    self.assertEqual(
+      evaluate.protocol(
+        tiny_run.config(
+          {
+            'seed': 5,
+            'eval.samples_per_prompt': 3,
+            'eval.temperature': 0.5,
+            'rollout.temperature': 0.7,
+          }
+        )
+      ),
+      evaluate.Protocol(
+        samples_per_prompt=3,
+        temperature=0.5,
+        seed=5,
+        limit_tokens=8,
+        chunk_tokens=4,
+      ),
+    )
+
+  def test_the_same_policy_has_the_same_result(self):
+    first = _measure(self.protocol)
+    self.assertBetween(first['eval/accuracy_frac'], 0.1, 0.95)
+    self.assertEqual(_measure(self.protocol), first)
+
+  def test_the_seed_and_the_temperature_matter(self):
+    protocol = self.protocol._replace(samples_per_prompt=16, temperature=2.0)
+    first = _measure(protocol)
+    self.assertNotEqual(_measure(protocol._replace(seed=1)), first)
+    self.assertNotEqual(_measure(protocol._replace(temperature=1.5)), first)
+
+  def test_greedy_is_one_answer(self):
+    greedy = self.protocol._replace(temperature=0.0)
+    found = _measure(greedy)
+    self.assertEqual(found['eval/accuracy_frac'], found['eval/pass_frac'])
+    self.assertEqual(_measure(greedy._replace(seed=9)), found)
+
+  def test_8_devices_grade_every_problem_once(self):
+    if jax.device_count() < 8:
+      self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')
+    # 6 problems of 2 samples are no multiple of the 8 slots.
+    found = _measure(self.protocol, devices=8)
+    self.assertEqual(found['eval/prompts_count'], 6)
+    self.assertEqual(found, _measure(self.protocol))
+
+
+class RunTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.folder = pathlib.Path(folder.name) / 'run'
+
+  def _run(self, config):
+    with (
+      tiny_run.devices(1),
+      contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
+      evaluate.run(config, str(self.folder))
+    return printed.getvalue(), json.loads(
+      (self.folder / 'eval.json').read_text()
+    )
+
+  def test_without_a_checkpoint_it_is_the_model_s(self):
+    config = tiny_run.policy_config()
+    printed, found = self._run(config)
+    self.assertEqual(found['step'], 0)
+    self.assertEqual(found['sampled'], _measure(evaluate.protocol(config)))
+    self.assertEqual(found['greedy']['eval/samples_per_prompt_count'], 1)
+    self.assertEqual(found['sampled']['eval/samples_per_prompt_count'], 2)
+    self.assertGreater(found['greedy']['eval/accuracy_frac'], 0)
+    for line in ('greedy ', 'sampled ', 'eval.json'):
+      self.assertIn(line, printed)
+
+  def test_with_a_checkpoint_it_is_the_newest_policy_s(self):
+    config = tiny_run.policy_config()
+    made = trainer.make_trainer(
+      config, _parts(), update.supervised_loss, temperature=1.0
+    )
+    with checkpoint.open_store(self.folder, keep=2) as store:
+      state, _ = trainer.start_or_resume(made, store)
+      # A policy that knows nothing: all logits are alike.
+      state = jax.tree.map(lambda x: 0 * x, state)
+      counters = checkpoint.Counters(rollout_steps=4)
+      progress = checkpoint.Progress(counters, pending=None)
+      store.save(state, progress, config.to_dict())
+    printed, found = self._run(config)
+    self.assertEqual(found['step'], 4)
+    self.assertEqual(found['greedy']['eval/accuracy_frac'], 0.0)
+    self.assertEqual(found['sampled']['eval/accuracy_frac'], 0.0)
+    self.assertIn('after step 4', printed)
+
+
+if __name__ == '__main__':
+  absltest.main()

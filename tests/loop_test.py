@@ -1,0 +1,475 @@
+"""Tests of `training.loop`: whole runs of a policy of 20,000 parameters."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+from unittest import mock
+
+import jax
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tiny_run
+from dapo_jax.monitor import catalogue
+from dapo_jax.monitor import progress as progress_lib
+from dapo_jax.rollout import dynamic_sampling
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  evaluate,
+  loop,
+  trainer,
+  update,
+)
+
+# All responses of a step: 4 prompts of 4.
+_ALL = {'train.samples_logged': 16}
+
+
+def _train(config, folder, *, devices=1) -> str:
+  """Trains and returns what was printed."""
+  printed = io.StringIO()
+  with tiny_run.devices(devices), contextlib.redirect_stdout(printed):
+    loop.train(config, str(folder))
+  return printed.getvalue()
+
+
+def _saved(config, folder, *, devices=1):
+  """Returns the newest checkpoint's (state, progress), on the host."""
+  with (
+    tiny_run.devices(devices),
+    checkpoint.open_store(folder, keep=2) as store,
+  ):
+    parts = assemble.build(config, folder)
+    made = trainer.make_trainer(
+      config, parts, update.supervised_loss, temperature=1.0
+    )
+    state, progress = trainer.start_or_resume(made, store)
+    return jax.device_get(state), progress
+
+
+def _metrics(folder):
+  """Returns the lines of metrics.jsonl without what a clock measured."""
+  return [
+    {
+      name: value
+      for name, value in row.items()
+      if not name.startswith('time/') and name != 'sampler/tokens_per_s'
+    }
+    for row in tiny_run.read_jsonl(folder / 'metrics.jsonl')
+  ]
+
+
+class _Test(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.folder = self.new_folder()
+
+  def new_folder(self):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    return pathlib.Path(folder.name)
+
+  def assert_trees_equal(self, a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+_STRAIGHT: dict[str, object] = {}
+
+
+class _StraightTest(_Test):
+  """Compares with one run of 6 steps that nothing disturbed."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.config = tiny_run.policy_config(_ALL)
+    cls.straight = tiny_run.folder() / 'straight'
+    if not _STRAIGHT:
+      _STRAIGHT['printed'] = _train(cls.config, cls.straight)
+      _STRAIGHT['saved'] = _saved(cls.config, cls.straight)
+
+  def assert_same_run(self, folder):
+    """Checks parameters, moments, ordinals, metrics and samples, bit by bit."""
+    state, progress = _saved(self.config, folder)
+    straight_state, straight_progress = _STRAIGHT['saved']
+    self.assert_trees_equal(state, straight_state)
+    self.assertEqual(
+      progress._replace(pending=None), straight_progress._replace(pending=None)
+    )
+    self.assertEqual(_metrics(folder), _metrics(self.straight))
+    self.assertEqual(
+      (folder / 'samples.jsonl').read_text(),
+      (self.straight / 'samples.jsonl').read_text(),
+    )
+    self.assert_same_model(folder)
+
+  def assert_same_model(self, folder):
+    self.assertEqual(
+      (folder / 'model' / 'model.safetensors').read_bytes(),
+      (self.straight / 'model' / 'model.safetensors').read_bytes(),
+    )
+
+
+class RunTest(_StraightTest):
+  def test_a_line_of_metrics_a_step(self):
+    rows = tiny_run.read_jsonl(self.straight / 'metrics.jsonl')
+    self.assertEqual([row['step'] for row in rows], list(range(7)))
+    for row in rows:
+      catalogue.check(set(row) - {'step'})
+      self.assertEqual('eval/accuracy_frac' in row, row['step'] % 3 == 0)
+    for row in rows[1:]:
+      self.assertEqual(row['step/rollout_step_count'], row['step'])
+      # 4 groups are 2 minibatches of 2.
+      self.assertEqual(row['optim/update_count'], 2)
+      self.assertEqual(row['step/update_count'], 2 * row['step'])
+      self.assertEqual(row['filter/trained_prompts_count'], 4)
+      self.assertGreater(row['optim/grad_norm'], 0)
+      # lr(s) = 1e-3 * min(1, (s + 1) / 4), s from 0.
+      self.assertAlmostEqual(
+        row['optim/lr'], 1e-3 * min(1, row['step'] / 4), places=12
+      )
+
+  def test_totals_are_the_sums_of_the_steps(self):
+    rows = tiny_run.read_jsonl(self.straight / 'metrics.jsonl')[1:]
+    total = lambda name: sum(row[name] for row in rows)
+    last = rows[-1]
+    self.assertEqual(last['step/round_count'], total('filter/rounds_count'))
+    self.assertEqual(
+      last['step/prompt_count'], total('filter/drawn_prompts_count')
+    )
+    # Refills happen, so that the ordinal does not count steps.
+    self.assertGreater(last['step/round_count'], 6)
+    _, progress = _STRAIGHT['saved']
+    self.assertEqual(progress.next_ordinal, last['step/prompt_count'])
+
+  def test_the_first_update_of_a_step_has_the_sampler_s_policy(self):
+    for row in tiny_run.read_jsonl(self.straight / 'metrics.jsonl')[1:]:
+      self.assertLess(row['policy/sampler_gap_max_nats'], 1e-4)
+      self.assertLess(row['policy/ratio_min'], 1.0)
+      self.assertGreater(row['policy/ratio_max'], 1.0)
+
+  def test_samples_are_all_that_was_trained(self):
+    rows = tiny_run.read_jsonl(self.straight / 'samples.jsonl')
+    self.assertEqual(
+      [row['step'] for row in rows], [s for s in range(1, 7) for _ in range(16)]
+    )
+    metrics = tiny_run.read_jsonl(self.straight / 'metrics.jsonl')
+    for step in range(1, 7):
+      ours = [row for row in rows if row['step'] == step]
+      by_ordinal = {}
+      for row in ours:
+        by_ordinal.setdefault(row['ordinal'], []).append(row['correct'])
+      self.assertLen(by_ordinal, 4)
+      for correct in by_ordinal.values():
+        self.assertBetween(sum(correct), 1, 3)
+      rewards = [row['correctness'] + row['overlong'] for row in ours]
+      self.assertAlmostEqual(
+        metrics[step]['reward/mean'], np.mean(rewards), places=12
+      )
+    # No draw is trained twice.
+    ordinals = [sorted({r['ordinal'] for r in rows if r['step'] == s})
+                for s in range(1, 7)]  # fmt: skip
+    flat = sum(ordinals, [])
+    self.assertEqual(flat, sorted(set(flat)))
+
+  def test_it_says_where_everything_is(self):
+    printed = _STRAIGHT['printed']
+    self.assertIn(str(self.straight), printed)
+    self.assertRegex(printed, r'held-out accuracy: \d.*% before, .*% after 6 ')
+
+  def test_the_policy_moved(self):
+    before = assemble.initial_params(
+      self.config, assemble.build(self.config, self.new_folder())
+    )
+    state, _ = _STRAIGHT['saved']
+    moved = np.abs(before['block']['q'] - state.params['block']['q']).max()
+    self.assertBetween(moved, 1e-4, 1e-1)
+
+  def test_done_already(self):
+    folder = self.new_folder() / 'copy'
+    shutil.copytree(self.straight, folder)
+    files = ('metrics.jsonl', 'samples.jsonl')
+    before = [(folder / f).read_bytes() for f in files]
+    with mock.patch.object(loop, '_step', side_effect=AssertionError):
+      printed = _train(self.config, folder)
+    self.assertIn('done', printed)
+    self.assertEqual([(folder / f).read_bytes() for f in files], before)
+    self.assert_same_run(folder)
+
+  def test_an_exported_policy_that_is_gone_is_made_again(self):
+    folder = self.new_folder() / 'copy'
+    shutil.copytree(self.straight, folder)
+    shutil.rmtree(folder / 'model')
+    with mock.patch.object(loop, '_step', side_effect=AssertionError):
+      _train(self.config, folder)
+    self.assert_same_run(folder)
+
+
+class ResumeTest(_StraightTest):
+  def test_3_steps_and_3_more_equal_6_straight(self):
+    three = tiny_run.policy_config({**_ALL, 'train.steps': 3})
+    _train(three, self.folder)
+    _, progress = _saved(self.config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 3)
+    printed = _train(self.config, self.folder)
+    self.assertIn('resumed after step 3', printed)
+    self.assertIn('train.steps: 3 -> 6', printed)
+    self.assert_same_run(self.folder)
+
+  def test_a_kill_after_step_4_goes_on_from_the_checkpoint_of_step_3(self):
+    config = tiny_run.policy_config({**_ALL, 'checkpoint.every_steps': 3})
+    check = loop._check_finite
+
+    def fail(step, metrics):
+      check(step, metrics)
+      if step == 5:
+        raise MemoryError
+
+    with mock.patch.object(loop, '_check_finite', fail):
+      with self.assertRaises(MemoryError):
+        _train(config, self.folder)
+    # Step 4 was written and is written again.
+    self.assertLen(_metrics(self.folder), 5)
+    _, progress = _saved(config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 3)
+    _train(config, self.folder)
+    self.assert_same_run(self.folder)
+
+  @parameterized.parameters(
+    # where, the last step that is saved, and the last that has its line
+    ('rollout', 3, 3),
+    ('update', 4, 4),
+    ('evaluation', 3, 2),
+  )
+  def test_interrupted_and_resumed_equals_straight(self, where, saved, written):
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with _interruption(where):
+      printed = _train(self.config, self.folder)
+    self.assertEqual(
+      handlers,
+      (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+    )
+    self.assertIn('the same command goes on', printed)
+    self.assertFalse((self.folder / 'model').exists())
+    _, progress = _saved(self.config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, saved)
+    self.assertEqual(progress.pending is None, saved == written)
+    self.assertEqual(
+      [row['step'] for row in _metrics(self.folder)], list(range(written + 1))
+    )
+    _train(self.config, self.folder)
+    self.assert_same_run(self.folder)
+
+  def test_interrupted_before_the_first_step(self):
+    with _interruption('first evaluation'):
+      _train(self.config, self.folder)
+    self.assertEqual(_metrics(self.folder), [])
+    self.assertEqual(_saved(self.config, self.folder)[1].pending, {})
+    _train(self.config, self.folder)
+    self.assert_same_run(self.folder)
+
+
+@contextlib.contextmanager
+def _interruption(where):
+  """Sends a signal once, in step 4 or in an evaluation."""
+  kill = lambda number: os.kill(os.getpid(), number)
+  show, row = progress_lib.Progress.rollout, progress_lib.Progress.step
+  measure, seen = evaluate.measure, {'chunks': 0, 'evaluations': 0, 'step': 0}
+
+  def rollout(self, **shown):
+    if seen['step'] == 3:
+      seen['chunks'] += 1
+      if where == 'rollout' and seen['chunks'] == 2:
+        kill(signal.SIGTERM)
+    show(self, **shown)
+
+  def step(self, number, metrics):
+    seen['step'] = number
+    if where == 'update' and number == 4:
+      kill(signal.SIGINT)
+    row(self, number, metrics)
+
+  def measured(*args, **kwargs):
+    seen['evaluations'] += 1
+    due = {'first evaluation': 1, 'evaluation': 2}.get(where)
+    if seen['evaluations'] == due:
+      kill(signal.SIGINT)
+    return measure(*args, **kwargs)
+
+  with (
+    mock.patch.object(progress_lib.Progress, 'rollout', rollout),
+    mock.patch.object(progress_lib.Progress, 'step', step),
+    mock.patch.object(evaluate, 'measure', measured),
+  ):
+    yield
+
+
+class SettingsTest(_StraightTest):
+  def _copy(self):
+    folder = self.folder / 'copy'
+    shutil.copytree(self.straight, folder)
+    return folder
+
+  def test_a_setting_that_the_state_depends_on_is_refused(self):
+    config = tiny_run.policy_config({**_ALL, 'objective.clip_high': 0.2})
+    folder = self._copy()
+    with self.assertRaisesRegex(
+      ValueError, r'objective\.clip_high: 0\.28 -> 0\.2.*--workdir'
+    ):
+      _train(config, folder)
+    self.assert_same_run(folder)
+
+  def test_another_rate_is_noted_and_used(self):
+    config = tiny_run.policy_config(
+      {**_ALL, 'optim.lr': 5e-4, 'train.steps': 7}
+    )
+    folder = self._copy()
+    printed = _train(config, folder)
+    self.assertIn('changed since: optim.lr: 0.001 -> 0.0005', printed)
+    rows = _metrics(folder)
+    self.assertEqual(rows[:7], _metrics(self.straight))
+    self.assertLen(rows, 8)
+    self.assertEqual(rows[7]['optim/lr'], 5e-4)
+
+
+class DevicesTest(_StraightTest):
+  def test_8_devices_sample_the_tokens_and_pay_the_rewards_of_1(self):
+    config = tiny_run.policy_config(
+      {
+        **_ALL,
+        'mesh.fsdp': 4,
+        'mesh.tensor': 2,
+        'sampler.tensor': 2,
+      }
+    )
+    _train(config, self.folder, devices=8)
+    self.assertEqual(
+      (self.folder / 'samples.jsonl').read_text(),
+      (self.straight / 'samples.jsonl').read_text(),
+    )
+    for one, eight in zip(
+      _metrics(self.straight), _metrics(self.folder), strict=True
+    ):
+      self.assertEqual(one.keys(), eight.keys())
+      for name, value in one.items():
+        self.assertAlmostEqual(value, eight[name], delta=1e-3, msg=name)
+    # A run moves to other devices in its middle, too.
+    longer = tiny_run.policy_config({**_ALL, 'train.steps': 7})
+    _train(longer, self.folder, devices=1)
+    self.assertLen(_metrics(self.folder), 8)
+
+
+class LimitTest(_Test):
+  """No answer is ever right, so that every group is uniform."""
+
+  def setUp(self):
+    super().setUp()
+    problems = self.new_folder() / 'hopeless.jsonl'
+    problems.write_text(
+      ''.join(
+        json.dumps({'problem': f'{i}+1=?', 'answer': '7777'}) + '\n'
+        for i in range(8)
+      )
+    )
+    self.changes = {
+      'data.source': str(problems),
+      'eval.source': str(problems),
+      'filter.max_rounds': 2,
+      'train.steps': 2,
+      'optim.weight_decay': 0.0,
+    }
+
+  def _config(self, action, **changes):
+    return tiny_run.policy_config(
+      {**self.changes, 'filter.on_limit': action, **changes}
+    )
+
+  def _initial_params(self, config):
+    with tiny_run.devices(1):
+      parts = assemble.build(config, self.folder)
+      return jax.device_get(assemble.initial_params(config, parts))
+
+  def test_error_says_what_was_drawn_and_keeps_the_state(self):
+    config = self._config('error')
+    # 1.5 * 4 prompts in each of 2 rounds.
+    with self.assertRaisesRegex(
+      dynamic_sampling.SamplingLimitError,
+      '2 rounds drew 12 prompts: 0 have .*4 wanted.* 0 are all right, '
+      '12 all wrong.*--config.filter.max_rounds',
+    ):
+      _train(config, self.folder)
+    self.assertTrue((self.folder / 'checkpoints' / '0').exists())
+    _, progress = _saved(config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 0)
+    self.assertEqual(progress.next_ordinal, 0)
+    self.assertIsNone(progress.pending)
+    self.assertLen(_metrics(self.folder), 1)
+    # The action may be changed, and the run goes on.
+    _train(self._config('train_partial'), self.folder)
+    self.assertLen(_metrics(self.folder), 3)
+
+  def test_train_partial_without_a_group_skips_the_update(self):
+    config = self._config('train_partial')
+    printed = _train(config, self.folder)
+    self.assertIn('skipped the update', printed)
+    self.assertIn('12 all wrong', printed)
+    state, progress = _saved(config, self.folder)
+    self.assert_trees_equal(state.params, self._initial_params(config))
+    self.assertEqual(progress.counters.updates, 0)
+    self.assertEqual(progress.next_ordinal, 24)
+    for row in _metrics(self.folder)[1:]:
+      self.assertEqual(row['filter/skipped_update_count'], 1)
+      self.assertEqual(row['filter/trained_prompts_count'], 0)
+      self.assertEqual(row['optim/update_count'], 0)
+      self.assertNotIn('policy/loss', row)
+      self.assertNotIn('reward/mean', row)
+
+  # With the overlong punishment, rewards differ where answers do not.
+  @parameterized.parameters(True, False)
+  def test_accept_uniform_makes_an_update_that_moves_nothing(self, overlong):
+    config = self._config(
+      'accept_uniform',
+      **{**_ALL, 'overlong.enabled': overlong, 'rollout.temperature': 3.0},
+    )
+    _train(config, self.folder)
+    samples = tiny_run.read_jsonl(self.folder / 'samples.jsonl')
+    self.assertGreater(len({row['length_tokens'] for row in samples}), 3)
+    state, progress = _saved(config, self.folder)
+    self.assert_trees_equal(state.params, self._initial_params(config))
+    self.assertEqual(progress.counters.updates, 4)
+    rows = _metrics(self.folder)[1:]
+    for row in rows:
+      self.assertEqual(row['optim/grad_norm'], 0.0)
+      self.assertEqual(row['optim/update_count'], 2)
+      self.assertEqual(row['filter/skipped_update_count'], 0)
+      self.assertEqual(row['filter/trained_prompts_count'], 4)
+      self.assertEqual(row['filter/kept_prompts_count'], 0)
+      self.assertEqual(row['reward/overlong_mean'] < 0, overlong)
+
+
+class NonFiniteTest(_Test):
+  def test_it_stops_and_keeps_the_last_checkpoint(self):
+    config = tiny_run.policy_config({'checkpoint.every_steps': 1})
+    learn = loop._learn
+
+    def explode(*args, step):
+      state, metrics = learn(*args, step=step)
+      return state, metrics | ({'policy/loss': np.nan} if step == 3 else {})
+
+    with mock.patch.object(loop, '_learn', explode):
+      with self.assertRaisesRegex(
+        ValueError, r'step 3: policy/loss not finite.*--config\.optim\.lr'
+      ):
+        _train(config, self.folder)
+    _, progress = _saved(config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 2)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,68 @@
+"""Tests of `rollout.meter`."""
+
+import time
+from unittest import mock
+
+from absl.testing import absltest
+
+import tiny_groups
+from dapo_jax.monitor import catalogue
+from dapo_jax.rewards import reward
+from dapo_jax.rollout import meter
+from dapo_jax.sampling import scheduler
+
+
+def _report(**changes):
+  return scheduler.ChunkReport(
+    **{
+      'steps': 10,
+      'tokens': 30,
+      'prefills': 2,
+      'slots': 4,
+      'seconds': 0.5,
+      **changes,
+    }
+  )
+
+
+class MeterTest(absltest.TestCase):
+  def test_chunks_add_up(self):
+    totals = meter.Meter()
+    totals.add(_report())
+    totals.add(_report(steps=5, tokens=5, prefills=0, seconds=1.5))
+    self.assertEqual(totals.tokens, 35)
+    found = totals.metrics()
+    self.assertEqual(found['sampler/decode_steps_count'], 15)
+    self.assertEqual(found['sampler/prefill_count'], 2)
+    # 35 tokens in 2 s, in 15 steps of 4 slots.
+    self.assertEqual(found['sampler/tokens_per_s'], 17.5)
+    self.assertEqual(found['sampler/slots_busy_frac'], 35 / 60)
+    catalogue.check(found)
+
+  def test_nothing_yet_is_no_division_by_0(self):
+    totals = meter.Meter()
+    self.assertEqual(totals.tokens_per_s, 0.0)
+    self.assertEqual(totals.slots_busy_frac, 0.0)
+    totals.metrics()
+
+  def test_grading_is_timed_and_not_changed(self):
+    totals = meter.Meter()
+    verdict = reward.Judgement(True, 1.0, 0.0, '7')
+    asked, prompt = [], tiny_groups.prompt(0)
+
+    def judge(*question):
+      asked.append(question)
+      return verdict
+
+    timed = totals.timed(judge)
+    with mock.patch.object(
+      time, 'perf_counter', side_effect=[1.0, 1.5, 7.0, 7.25]
+    ):
+      self.assertIs(timed(prompt, 'text', 3), verdict)
+      timed(prompt, 'text', 4)
+    self.assertEqual(asked, [(prompt, 'text', 3), (prompt, 'text', 4)])
+    self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,183 @@
+"""Tests of `training.packing`."""
+
+import numpy as np
+from absl.testing import absltest, parameterized
+
+from dapo_jax.training import packing
+
+
+def _segment(prompt, response, *, advantage=0.0, weight=1.0):
+  return packing.Segment(
+    np.array(prompt, np.int32),
+    np.array(response, np.int32),
+    -np.arange(1, len(response) + 1, dtype=np.float32),
+    advantage,
+    weight,
+  )
+
+
+def _pack(segments, *, row_tokens=8, rows=2, most=4):
+  return packing.pack(
+    segments,
+    row_tokens=row_tokens,
+    micro_batch_rows=rows,
+    max_segments=most,
+  )
+
+
+class PlacesTest(absltest.TestCase):
+  """Where everything stands, worked by hand.
+
+  Prompt 5 6 7 with response 8 9 feeds 5 6 7 8 and predicts 6 7 8 9; the first
+  response token, 8, is predicted from the last prompt token, 7. Prompt 3 with
+  response 4 1 feeds 3 4 and predicts 4 1. The longer one comes first.
+  """
+
+  def setUp(self):
+    super().setUp()
+    self.packed = _pack(
+      [
+        _segment([3], [4, 1], advantage=-0.5, weight=0.125),
+        _segment([5, 6, 7], [8, 9], advantage=1.5, weight=0.25),
+      ]
+    )
+
+  def _row(self, field):
+    return getattr(self.packed.rows, field)[0, 0].tolist()
+
+  def test_tokens_and_targets(self):
+    self.assertEqual(self._row('tokens'), [5, 6, 7, 8, 3, 4, 0, 0])
+    self.assertEqual(self._row('targets'), [6, 7, 8, 9, 4, 1, 0, 0])
+
+  def test_positions_begin_anew_in_each_segment(self):
+    self.assertEqual(self._row('positions'), [0, 1, 2, 3, 0, 1, 0, 0])
+    self.assertEqual(self._row('segment_ids'), [1, 1, 1, 1, 2, 2, 0, 0])
+
+  def test_what_counts_is_what_predicts_a_response_token(self):
+    self.assertEqual(self._row('is_response'), [0, 0, 1, 1, 1, 1, 0, 0])
+    self.assertEqual(
+      self._row('token_weight'), [0, 0, 0.25, 0.25, 0.125, 0.125, 0, 0]
+    )
+    self.assertEqual(self._row('advantage'), [0, 0, 1.5, 1.5, -0.5, -0.5, 0, 0])
+
+  def test_log_probs_stand_with_the_token_that_is_predicted(self):
+    self.assertEqual(self._row('logp_sampler'), [0, 0, -1, -2, -1, -2, 0, 0])
+
+  def test_counts(self):
+    self.assertEqual(self.packed.micro_batches, 1)
+    self.assertEqual(self.packed.real_tokens, 6)
+    # One micro-batch of 2 rows of 8, the second of them empty.
+    self.assertEqual(self.packed.row_tokens, 16)
+    self.assertEqual(self.packed.rows.segment_ids[0, 1].tolist(), [0] * 8)
+
+
+class ContentTest(absltest.TestCase):
+  def test_the_end_token_and_a_token_0_count_like_any_other(self):
+    # What counts goes by length, never by the token.
+    packed = _pack([_segment([2], [0, 0, 1])])
+    self.assertEqual(
+      packed.rows.is_response[0, 0].tolist(), [1, 1, 1, 0, 0, 0, 0, 0]
+    )
+
+  def test_every_segment_is_somewhere_once(self):
+    rng = np.random.default_rng(0)
+    segments = [
+      _segment(
+        rng.integers(1, 99, rng.integers(1, 8)),
+        rng.integers(1, 99, rng.integers(1, 8)),
+        advantage=float(i),
+      )
+      for i in range(40)
+    ]
+    packed = _pack(segments, row_tokens=16, most=40)
+    rows = packed.rows
+    found = []
+    for m, r in np.ndindex(rows.tokens.shape[:2]):
+      for number in range(1, rows.segment_ids[m, r].max() + 1):
+        here = rows.segment_ids[m, r] == number
+        response = here & (rows.is_response[m, r] > 0)
+        found.append(
+          (
+            rows.advantage[m, r][response][0],
+            rows.tokens[m, r][here].tolist(),
+            rows.targets[m, r][response].tolist(),
+          )
+        )
+    expected = [
+      (
+        s.advantage,
+        [*s.prompt_tokens, *s.response_tokens][:-1],
+        s.response_tokens.tolist(),
+      )
+      for s in segments
+    ]
+    self.assertEqual(sorted(found), sorted(expected))
+    self.assertEqual(packed.real_tokens, np.sum(rows.segment_ids > 0))
+
+  def test_only_the_first_micro_batches_hold_segments(self):
+    packed = _pack([_segment([1] * 4, [2] * 4)] * 5, rows=2, most=12)
+    self.assertEqual(packed.micro_batches, 3)
+    used = (packed.rows.segment_ids > 0).any(axis=(1, 2))
+    self.assertEqual(used.tolist(), [True] * 3 + [False] * 3)
+    self.assertEqual(packed.row_tokens, 3 * 2 * 8)
+
+  def test_shapes_depend_on_the_keywords_alone(self):
+    for segments in (
+      [],
+      [_segment([1], [2])],
+      [_segment([1] * 4, [2] * 5)] * 7,
+    ):
+      packed = _pack(segments, row_tokens=9, rows=3, most=7)
+      for field in packed.rows:
+        self.assertEqual(field.shape, (3, 3, 9))
+    self.assertEqual(packed.micro_batches, 3)
+
+  def test_nothing_to_pack(self):
+    packed = _pack([])
+    self.assertEqual(packed.micro_batches, 0)
+    self.assertEqual(packed.real_tokens, 0)
+    self.assertEqual(packed.row_tokens, 0)
+
+
+class PlanTest(parameterized.TestCase):
+  @parameterized.parameters(
+    # Longest first: 7 and 5 begin a row each, 4 fits the second, 3 the first,
+    # and the two of 2 begin a third, for the second has room for 1.
+    ([3, 7, 2, 5, 4, 2], 10, [[1, 0], [3, 4], [2, 5]]),
+    # Equal lengths go by number.
+    ([4, 4, 4], 8, [[0, 1], [2]]),
+    ([10], 10, [[0]]),
+    ([], 10, []),
+  )
+  def test_by_hand(self, lengths, row_tokens, expected):
+    self.assertEqual(packing.plan(lengths, row_tokens=row_tokens), expected)
+
+  def test_no_row_is_too_long_and_no_segment_is_lost(self):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+      lengths = rng.integers(1, 33, rng.integers(1, 60)).tolist()
+      rows = packing.plan(lengths, row_tokens=32)
+      for row in rows:
+        self.assertLessEqual(sum(lengths[i] for i in row), 32)
+      self.assertEqual(sorted(sum(rows, [])), list(range(len(lengths))))
+      # First fit leaves no two rows half empty.
+      loads = sorted(sum(lengths[i] for i in row) for row in rows)
+      if len(loads) > 1:
+        self.assertGreater(loads[0] + loads[1], 32)
+      self.assertEqual(packing.plan(lengths, row_tokens=32), rows)
+
+  def test_a_segment_longer_than_a_row_names_the_flag(self):
+    with self.assertRaisesRegex(
+      ValueError, r'9 tokens.*row of 8; .*--config\.learner\.pack_tokens'
+    ):
+      packing.plan([3, 9], row_tokens=8)
+
+  def test_a_segment_takes_no_place_for_its_last_token(self):
+    self.assertEqual(packing.segment_tokens(_segment([1, 2, 3], [4, 5])), 4)
+    _pack([_segment([1] * 5, [2] * 4)], row_tokens=8)
+    with self.assertRaises(ValueError):
+      _pack([_segment([1] * 5, [2] * 5)], row_tokens=8)
+
+
+if __name__ == '__main__':
+  absltest.main()

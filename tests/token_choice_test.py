@@ -1,0 +1,205 @@
+"""Tests of `sampling.token_choice`."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tiny_engine
+import tolerances
+from dapo_jax.sampling import token_choice
+
+_TRAIN = token_choice.Purpose.TRAIN
+# Compiled once for all tests of a shape.
+_choose = jax.jit(token_choice.choose)
+
+
+def _keys(*, seed=0, purpose=_TRAIN, ordinal=0, samples=1):
+  return token_choice.sample_keys(seed, purpose, ordinal, samples=samples)
+
+
+def _draw(logits, keys, *, token_number=0, temperature=1.0):
+  """Chooses a token a slot: one row of logits, many keys, or both many."""
+  slots = keys.shape[0]
+  fill = lambda value, dtype: jnp.asarray(np.broadcast_to(value, slots), dtype)
+  logits = jnp.asarray(logits, jnp.float32)
+  token, logp = _choose(
+    jnp.broadcast_to(logits, (slots, logits.shape[-1])),
+    jnp.asarray(keys),
+    token_number=fill(token_number, jnp.int32),
+    temperature=fill(temperature, jnp.float32),
+  )
+  return np.asarray(token), np.asarray(logp)
+
+
+class KeysTest(absltest.TestCase):
+  def test_no_two_samples_share_a_key(self):
+    grid = [
+      (seed, purpose, ordinal)
+      for seed in (0, 1, 2, 2**32 - 1)
+      for purpose in token_choice.Purpose
+      for ordinal in (0, 1, 2, 3, 1000, 2**31)
+    ]
+    keys = np.concatenate(
+      [
+        _keys(seed=seed, purpose=purpose, ordinal=ordinal, samples=16)
+        for seed, purpose, ordinal in grid
+      ]
+    )
+    # 4 seeds, 3 purposes, 6 ordinals, 16 samples.
+    self.assertEqual(keys.shape, (1152, 2))
+    self.assertLen(np.unique(keys, axis=0), 1152)
+
+  def test_a_key_depends_on_nothing_else(self):
+    np.testing.assert_array_equal(
+      _keys(ordinal=4, samples=16)[:3], _keys(ordinal=4, samples=3)
+    )
+
+  def test_the_default_generator_changes_nothing(self):
+    expected = _keys(ordinal=4, samples=14)
+    with jax.default_prng_impl('rbg'):
+      # A number of samples that is traced here.
+      keys = _keys(ordinal=4, samples=13)
+    np.testing.assert_array_equal(keys, expected[:13])
+
+  def test_keys_stay_the_same_over_versions(self):
+    # fold_in(k, n) is threefry of the block (0, n) under k; a resumed run
+    # must find the noise it left.
+    key = jax.random.key(5, impl='threefry2x32')
+    for number in (int(token_choice.Purpose.EVAL), 9, 2):
+      key = jax.random.fold_in(key, number)
+    keys = _keys(
+      seed=5, purpose=token_choice.Purpose.EVAL, ordinal=9, samples=3
+    )
+    np.testing.assert_array_equal(keys[2], jax.random.key_data(key))
+    self.assertEqual([p.value for p in token_choice.Purpose], [0, 1, 2])
+
+
+class NoiseTest(parameterized.TestCase):
+  """Uniform logits over 1,000 ids: the token is the noise.
+
+  Two independent rows of 16 draws agree in n places with probability
+  C(16, n) / 1000^n: in 3 places or more, one in 1.8 million.
+  """
+
+  def _row(self, **where):
+    """Returns the first 16 tokens of a sample."""
+    keys = _keys(**where)[-1:]
+    logits = np.zeros(1000)
+    return _draw(logits, keys.repeat(16, axis=0), token_number=np.arange(16))[0]
+
+  def test_samples_redraws_purposes_and_seeds_share_none(self):
+    rows = [
+      self._row(seed=s, purpose=p, ordinal=o, samples=g)
+      for s in (0, 1)
+      for p in token_choice.Purpose
+      for o in (0, 1)
+      for g in (1, 2)
+    ]
+    for a, b in itertools.combinations(rows, 2):
+      self.assertLess((a == b).sum(), 3)
+
+  def test_token_numbers_share_none(self):
+    # Of 120 pairs of tokens 0.12 agree by chance; 3 do in 3 of 10,000 rows.
+    row = self._row()
+    self.assertGreater(len(set(row.tolist())), 13)
+
+  def test_the_slot_and_its_neighbours_change_nothing(self):
+    keys = _keys(samples=8)
+    logits = np.random.default_rng(0).standard_normal((8, 50))
+    tokens, logp = _draw(logits, keys, token_number=np.arange(8))
+    order = np.array([3, 1, 7, 0, 2, 6, 5, 4])
+    moved = _draw(logits[order], keys[order], token_number=order)
+    np.testing.assert_array_equal(moved[0], tokens[order])
+    for i in range(8):
+      alone, _ = _draw(logits[i], keys[i : i + 1], token_number=i)
+      self.assertEqual(alone[0], tokens[i])
+
+
+class LogProbTest(parameterized.TestCase):
+  # e^2 + e + 1 + 1/e = 11.4752: 2 - ln 11.4752 = -0.4402. At 0.6 the logits
+  # are 3.3333, 1.6667, 0, -1.6667, and the sum 34.5189: -0.2081.
+  @parameterized.parameters((1.0, -0.4402), (0.6, -0.2081))
+  def test_it_is_that_of_the_tempered_softmax(self, temperature, expected):
+    tokens, logp = _draw(
+      [2, 1, 0, -1], _keys(samples=64), temperature=temperature
+    )
+    self.assertIn(0, tokens)
+    np.testing.assert_allclose(logp[tokens == 0], expected, atol=5e-5)
+
+  @parameterized.parameters(0.6, 1.0, 2.5)
+  def test_it_is_that_of_the_token_which_was_drawn(self, temperature):
+    logits = np.array([2.0, 1.0, 0.0, -1.0])
+    tokens, logp = _draw(logits, _keys(samples=64), temperature=temperature)
+    self.assertGreater(len(set(tokens.tolist())), 2)
+    z = logits / temperature
+    expected = z - np.log(np.exp(z).sum())
+    np.testing.assert_allclose(logp, expected[tokens], atol=tolerances.F32_LOGP)
+
+
+class GreedyTest(absltest.TestCase):
+  def test_temperature_0_takes_the_likeliest_at_its_probability_at_1(self):
+    tokens, logp = _draw([1, 0, 2, -1], _keys(samples=64), temperature=0.0)
+    np.testing.assert_array_equal(tokens, 2)
+    np.testing.assert_allclose(logp, -0.4402, atol=5e-5)
+
+  def test_of_equals_the_first_is_taken(self):
+    tokens, _ = _draw([0, 3, 3, 1], _keys(samples=8), temperature=0.0)
+    np.testing.assert_array_equal(tokens, 1)
+
+  def test_a_neighbours_temperature_changes_nothing(self):
+    logits = [2, 1, 0, -1]
+    keys = _keys(samples=64)
+    mixed = np.tile([0.0, 0.6, 1.0, 2.5], 16)
+    tokens, logp = _draw(logits, keys, temperature=mixed)
+    for temperature in (0.0, 0.6, 1.0, 2.5):
+      one_tokens, one_logp = _draw(logits, keys, temperature=temperature)
+      here = mixed == temperature
+      np.testing.assert_array_equal(tokens[here], one_tokens[here])
+      np.testing.assert_array_equal(logp[here], one_logp[here])
+
+
+class FrequencyTest(parameterized.TestCase):
+  @parameterized.parameters(0.6, 1.0, 2.5)
+  def test_tokens_come_as_often_as_softmax_says(self, temperature):
+    logits = np.array([2.0, 1.0, 0.0, -1.0, 1.5])
+    z = logits / temperature
+    p = np.exp(z) / np.exp(z).sum()
+    draws = 4000
+    tokens, _ = _draw(logits, _keys(samples=draws), temperature=temperature)
+    count = np.bincount(tokens, minlength=5)
+    sigma = np.sqrt(draws * p * (1 - p))
+    np.testing.assert_array_less(np.abs(count - draws * p), 5 * sigma)
+
+  def test_over_token_numbers_too(self):
+    # One sample's 4,000 tokens, of 8 equal logits: 500 each, sigma 20.9.
+    keys = _keys().repeat(4000, axis=0)
+    tokens, _ = _draw(np.zeros(8), keys, token_number=np.arange(4000))
+    count = np.bincount(tokens, minlength=8)
+    np.testing.assert_array_less(np.abs(count - 500), 105)
+
+  def test_a_token_that_does_not_exist_is_never_drawn(self):
+    logits = np.where(np.arange(8) < 5, 0.0, -1e30)
+    tokens, logp = _draw(logits, _keys(samples=4000), temperature=2.5)
+    self.assertEqual(set(tokens.tolist()), {0, 1, 2, 3, 4})
+    np.testing.assert_allclose(logp, -np.log(5), atol=tolerances.F32_LOGP)
+
+
+class CompilationTest(absltest.TestCase):
+  def test_values_compile_nothing(self):
+    logits, keys = np.arange(7.0), _keys(seed=1, samples=6)
+    _draw(logits, keys, temperature=1.0)
+    with tiny_engine.compilations() as compiled:
+      _draw(logits, keys, temperature=0.0)
+      _draw(logits, keys, temperature=0.7, token_number=5)
+      _keys(seed=2, purpose=token_choice.Purpose.EVAL, ordinal=3, samples=6)
+    self.assertEmpty(compiled)
+    with tiny_engine.compilations() as compiled:
+      _draw(np.arange(9.0), keys)
+    self.assertNotEmpty(compiled)
+
+
+if __name__ == '__main__':
+  absltest.main()
