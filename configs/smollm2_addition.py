@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct learns one-digit sums by DAPO, on a laptop's CPU.
 
-  dapo-jax fetch smollm2 runs/smollm2
-  dapo-jax train --config=configs/smollm2_addition.py \
+dapo-jax fetch smollm2 runs/smollm2
+dapo-jax train --config=configs/smollm2_addition.py \
       --workdir=runs/smollm2_addition --config.model.path=runs/smollm2
 """
 

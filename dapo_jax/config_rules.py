@@ -117,6 +117,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
   _check_alone(config)
   _check_mesh(config)
   _check_model(config)
+  _check_arithmetic(config)
   _check_template(config)
   _check_eval(config)
   _check_lengths(config)
@@ -212,6 +213,18 @@ def _check_model(config: ml_collections.ConfigDict) -> None:
         shards,
         size,
       )
+
+
+def _check_arithmetic(config: ml_collections.ConfigDict) -> None:
+  """Checks that there are sums to make."""
+  c = config.data.arithmetic
+  _require(
+    config.data.source != 'arithmetic' or c.min_terms <= c.terms,
+    f'data.arithmetic.min_terms ({c.min_terms}) must be at most '
+    f'data.arithmetic.terms ({c.terms})',
+    'data.arithmetic.min_terms',
+    'data.arithmetic.terms',
+  )
 
 
 def _check_template(config: ml_collections.ConfigDict) -> None:

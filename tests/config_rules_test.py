@@ -56,6 +56,8 @@ class AloneTest(RulesCase):
     ('optim.warmup_steps', 0, 'at least 1'),
     ('rollout.responses_per_prompt', 1, 'at least 2'),
     ('data.arithmetic.terms', 1, 'at least 2'),
+    ('data.arithmetic.min_terms', 1, 'at least 2'),
+    ('data.shots', -1, 'at least 0'),
     ('rollout.temperature', 0.0, 'above 0'),
     ('rollout.oversample', 0.0, 'above 0'),
     ('optim.lr', 0.0, 'above 0'),
@@ -266,6 +268,14 @@ class TogetherTest(RulesCase):
       '--config.eval.samples_per_prompt or --config.eval.temperature',
     )
     config_rules.validate(_config(changes | {'eval.samples_per_prompt': 1}))
+
+  def test_the_fewest_terms_are_at_most_the_most(self):
+    self.assert_refused(
+      {'data.arithmetic.min_terms': 3},
+      'data.arithmetic.min_terms (3) must be at most data.arithmetic.terms '
+      '(2); change --config.data.arithmetic.min_terms or '
+      '--config.data.arithmetic.terms',
+    )
 
   def test_chat_is_the_form_of_a_model_that_exists(self):
     changes = {'data.template': 'chat'}

@@ -266,6 +266,15 @@ class ResumeTest(_StraightTest):
     _train(self.config, self.folder)
     self.assert_same_run(self.folder)
 
+  def test_interrupted_in_the_last_evaluation_is_done_after_the_next(self):
+    with _interruption('last evaluation'):
+      _train(self.config, self.folder)
+    self.assertIsNotNone(_saved(self.config, self.folder)[1].pending)
+    _train(self.config, self.folder)
+    self.assert_same_run(self.folder)
+    with mock.patch.object(evaluate, 'measure', side_effect=AssertionError):
+      self.assertIn('done', _train(self.config, self.folder))
+
   def test_interrupted_before_the_first_step(self):
     with _interruption('first evaluation'):
       _train(self.config, self.folder)
@@ -297,7 +306,11 @@ def _interruption(where):
 
   def measured(*args, **kwargs):
     seen['evaluations'] += 1
-    due = {'first evaluation': 1, 'evaluation': 2}.get(where)
+    due = {
+      'first evaluation': 1,
+      'evaluation': 2,
+      'last evaluation': 3,
+    }.get(where)
     if seen['evaluations'] == due:
       kill(signal.SIGINT)
     return measure(*args, **kwargs)

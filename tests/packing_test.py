@@ -6,8 +6,9 @@ from absl.testing import absltest, parameterized
 from dapo_jax.training import packing
 
 
-def _segment(prompt, response, *, advantage=0.0, weight=1.0):
+def _segment(prompt, response, *, number=0, advantage=0.0, weight=1.0):
   return packing.Segment(
+    number,
     np.array(prompt, np.int32),
     np.array(response, np.int32),
     -np.arange(1, len(response) + 1, dtype=np.float32),
@@ -16,12 +17,13 @@ def _segment(prompt, response, *, advantage=0.0, weight=1.0):
   )
 
 
-def _pack(segments, *, row_tokens=8, rows=2, most=4):
+def _pack(segments, *, row_tokens=8, rows=2, most=4, share=False):
   return packing.pack(
     segments,
     row_tokens=row_tokens,
     micro_batch_rows=rows,
     max_segments=most,
+    share_prompts=share,
   )
 
 
@@ -150,13 +152,13 @@ class PlanTest(parameterized.TestCase):
     ([], 10, []),
   )
   def test_by_hand(self, lengths, row_tokens, expected):
-    self.assertEqual(packing.plan(lengths, row_tokens=row_tokens), expected)
+    self.assertEqual(packing.first_fit(lengths, room=row_tokens), expected)
 
   def test_no_row_is_too_long_and_no_segment_is_lost(self):
     rng = np.random.default_rng(1)
     for _ in range(50):
       lengths = rng.integers(1, 33, rng.integers(1, 60)).tolist()
-      rows = packing.plan(lengths, row_tokens=32)
+      rows = packing.first_fit(lengths, room=32)
       for row in rows:
         self.assertLessEqual(sum(lengths[i] for i in row), 32)
       self.assertEqual(sorted(sum(rows, [])), list(range(len(lengths))))
@@ -164,19 +166,66 @@ class PlanTest(parameterized.TestCase):
       loads = sorted(sum(lengths[i] for i in row) for row in rows)
       if len(loads) > 1:
         self.assertGreater(loads[0] + loads[1], 32)
-      self.assertEqual(packing.plan(lengths, row_tokens=32), rows)
+      self.assertEqual(packing.first_fit(lengths, room=32), rows)
 
   def test_a_segment_longer_than_a_row_names_the_flag(self):
     with self.assertRaisesRegex(
       ValueError, r'9 tokens.*row of 8; .*--config\.learner\.pack_tokens'
     ):
-      packing.plan([3, 9], row_tokens=8)
+      _pack([_segment([1], [2] * 3), _segment([1] * 5, [2] * 5)])
 
   def test_a_segment_takes_no_place_for_its_last_token(self):
-    self.assertEqual(packing.segment_tokens(_segment([1, 2, 3], [4, 5])), 4)
+    self.assertEqual(_pack([_segment([1, 2, 3], [4, 5])]).real_tokens, 4)
     _pack([_segment([1] * 5, [2] * 4)], row_tokens=8)
     with self.assertRaises(ValueError):
       _pack([_segment([1] * 5, [2] * 5)], row_tokens=8)
+
+
+class SharedPromptTest(absltest.TestCase):
+  """Responses behind one copy of their prompt, worked by hand.
+
+  Prompt 5 6 7 with responses 8 9 and 4: the prompt feeds 5 6, then each
+  response begins with 7 again, at position 2.
+  """
+
+  def setUp(self):
+    super().setUp()
+    self.segments = [
+      _segment([5, 6, 7], [8, 9], number=3, advantage=1.5),
+      _segment([2], [1], number=4),
+      _segment([5, 6, 7], [4], number=3, advantage=-0.5),
+    ]
+    self.packed = _pack(self.segments, share=True)
+
+  def _row(self, field):
+    return getattr(self.packed.rows, field)[0, 0].tolist()
+
+  def test_the_prompt_is_fed_once_and_its_last_token_once_a_response(self):
+    self.assertEqual(self._row('tokens'), [5, 6, 7, 8, 7, 2, 0, 0])
+    self.assertEqual(self._row('targets')[2:6], [8, 9, 4, 1])
+    self.assertEqual(self._row('positions'), [0, 1, 2, 3, 2, 0, 0, 0])
+    self.assertEqual(self._row('is_response'), [0, 0, 1, 1, 1, 1, 0, 0])
+    self.assertEqual(self._row('advantage'), [0, 0, 1.5, 1.5, -0.5, 0, 0, 0])
+    self.assertEqual(self.packed.real_tokens, 6)
+
+  def test_a_response_sees_its_prompt_and_not_its_neighbours(self):
+    segment, prefix = self._row('segment_ids'), self._row('prefix_ids')
+    sees = lambda q, k: segment[k] in (segment[q], prefix[q])
+    for q in (2, 3, 4):
+      self.assertTrue(sees(q, 0) and sees(q, 1))
+    self.assertTrue(sees(3, 2))
+    self.assertFalse(sees(4, 2) or sees(4, 3) or sees(5, 0) or sees(5, 4))
+
+  def test_a_group_too_long_for_a_row_takes_another_copy(self):
+    segments = [_segment([1, 2, 3], [4] * 3, number=0) for _ in range(3)]
+    parts = packing.blocks(segments, row_tokens=8, share_prompts=True)
+    # A prompt takes 2 places, a response 3: two fit 8, the third does not.
+    self.assertEqual(parts, [((0, 1), 8), ((2,), 5)])
+
+  def test_other_prompts_never_share(self):
+    segments = [_segment([1, 2], [4], number=n) for n in range(3)]
+    parts = packing.blocks(segments, row_tokens=99, share_prompts=True)
+    self.assertEqual(parts, [((n,), 2) for n in range(3)])
 
 
 if __name__ == '__main__':

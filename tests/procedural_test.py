@@ -16,7 +16,8 @@ def _texts(prompts):
 def _make(**changes):
   """Returns what `arithmetic` makes of two-digit sums but for the changes."""
   given = {'terms': 2, 'digits': 2, 'held_out_frac': 0.1, 'worked_frac': 1.0}
-  return procedural.arithmetic(**(given | changes))
+  given |= changes
+  return procedural.arithmetic(**({'min_terms': given['terms']} | given))
 
 
 class ArithmeticTest(parameterized.TestCase):
@@ -56,6 +57,12 @@ class ArithmeticTest(parameterized.TestCase):
     self.assertEqual(worked + sum('\n' not in p.solution for p in train), 8100)
     # Binomial with n = 8,100, p = 0.4: 3240 +- 44; here within 4 of these.
     self.assertBetween(worked, 3064, 3416)
+
+  def test_sums_of_several_lengths_stand_together(self):
+    train, _ = _make(min_terms=2, terms=3, digits=1, held_out_frac=0.0)
+    counts = [text.count('+') for text in _texts(train)]
+    # 10 x 10 sums of two terms, 10 x 10 x 10 of three.
+    self.assertEqual((counts.count(1), counts.count(2)), (100, 1000))
 
   @parameterized.parameters((3, 1), (2, 1), (4, 1))
   def test_answers_are_the_sums(self, terms, digits):
@@ -115,6 +122,7 @@ class ArithmeticTest(parameterized.TestCase):
     return absltest.mock.patch.object(procedural, 'MAX_PROBLEMS_COUNT', count)
 
   @parameterized.parameters(
+    ('min_terms', 1),
     ('terms', 1),
     ('digits', 0),
     ('held_out_frac', 1.0),
@@ -125,7 +133,9 @@ class ArithmeticTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       ValueError, rf'got {value}; .*--config\.data\.arithmetic\.{name}'
     ):
-      _make(**{name: value})
+      _make(min_terms=2, **{name: value}) if name != 'min_terms' else _make(
+        min_terms=value
+      )
 
 
 if __name__ == '__main__':

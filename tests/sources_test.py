@@ -189,5 +189,37 @@ class LoadJsonlTest(parameterized.TestCase):
       sources.load_jsonl(self.folder / 'nowhere.jsonl')
 
 
+class WithShotsTest(absltest.TestCase):
+  def _prompt(self, problem, gold, solution=''):
+    turn = records.Message('user', problem)
+    return records.make_prompt('d', [turn], gold, solution=solution)
+
+  def test_solved_problems_come_before_turn_by_turn(self):
+    [prompt] = sources.with_shots(
+      [self._prompt('2+2=?', '4', 'Answer: 4')],
+      [self._prompt('1+1=?', '2', 'Answer: 2')],
+    )
+    self.assertEqual(
+      prompt.messages,
+      (('user', '1+1=?'), ('assistant', 'Answer: 2'), ('user', '2+2=?')),
+    )
+    self.assertEqual((prompt.gold, prompt.solution), ('4', 'Answer: 4'))
+
+  def test_other_examples_make_another_prompt(self):
+    prompt = self._prompt('2+2=?', '4')
+    [plain] = sources.with_shots([prompt], [])
+    [shown] = sources.with_shots([prompt], [self._prompt('1', '1', 'x')])
+    self.assertEqual(plain, prompt)
+    self.assertNotEqual(shown.id, prompt.id)
+
+  def test_an_example_needs_its_solution(self):
+    with self.assertRaisesRegex(
+      ValueError, r'1 of the 2 .* no solution; change --config\.data\.shots'
+    ):
+      sources.with_shots(
+        [], [self._prompt('1', '1', 'x'), self._prompt('2', '2')]
+      )
+
+
 if __name__ == '__main__':
   absltest.main()

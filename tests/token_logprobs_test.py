@@ -29,6 +29,7 @@ def _of_logits(logits, target, *, temperature):
   out = token_logprobs.token_logprobs(
     jnp.asarray(logits, jnp.float32)[None, None],
     jnp.full((1, 1), target),
+    wanted=jnp.ones_like(jnp.full((1, 1), target), bool),
     logits=lambda hidden: hidden,
     temperature=temperature,
     chunk_tokens=1,
@@ -42,6 +43,7 @@ def _loss(hidden, head, targets, *, chunk_tokens):
   out = token_logprobs.token_logprobs(
     hidden,
     targets,
+    wanted=jnp.ones_like(targets, bool),
     logits=lambda h: h @ head,
     temperature=0.6,
     chunk_tokens=chunk_tokens,
@@ -102,6 +104,7 @@ class TokenLogprobsTest(parameterized.TestCase):
     out = token_logprobs.token_logprobs(
       hidden,
       targets,
+      wanted=jnp.ones_like(targets, bool),
       logits=lambda h: h @ head,
       temperature=0.6,
       chunk_tokens=8,
@@ -144,6 +147,7 @@ class PaddedVocabularyTest(parameterized.TestCase):
     return token_logprobs.token_logprobs(
       self.hidden,
       jnp.asarray(targets, jnp.int32)[None],
+      wanted=jnp.ones_like(jnp.asarray(targets, jnp.int32)[None], bool),
       logits=self.module.logits,
       temperature=0.6,
       chunk_tokens=4,
@@ -173,6 +177,7 @@ class PaddedVocabularyTest(parameterized.TestCase):
       out = token_logprobs.token_logprobs(
         hidden,
         jnp.zeros((1, 6), jnp.int32),
+        wanted=jnp.ones_like(jnp.zeros((1, 6), jnp.int32), bool),
         logits=self.module.logits,
         temperature=0.6,
         chunk_tokens=4,
@@ -181,6 +186,84 @@ class PaddedVocabularyTest(parameterized.TestCase):
       return jnp.sum(out.logp + out.entropy)
 
     self.assertTrue(np.isfinite(jax.grad(loss)(self.hidden)).all())
+
+
+class WantedTest(absltest.TestCase):
+  """Only the wanted places cost anything, and only they have a result."""
+
+  def test_the_wanted_are_as_they_are_among_all(self):
+    hidden, head, targets = _inputs()
+    wanted = jnp.asarray(np.random.default_rng(1).random(targets.shape) < 0.4)
+
+    def of(wanted, chunk_tokens):
+      def loss(hidden, head):
+        out = token_logprobs.token_logprobs(
+          hidden,
+          targets,
+          wanted=wanted,
+          logits=lambda h: h @ head,
+          temperature=0.6,
+          chunk_tokens=chunk_tokens,
+          entropy=True,
+        )
+        part = jnp.where(wanted_once, out.logp + 0.1 * out.entropy, 0.0)
+        return jnp.sum(
+          part * jnp.cos(jnp.arange(part.size)).reshape(part.shape)
+        ), out
+
+      return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(
+        hidden, head
+      )
+
+    wanted_once = wanted
+    (_, whole), whole_grads = of(jnp.ones_like(wanted), 1000)
+    for chunk_tokens in (2, 6, 1000):
+      (_, out), grads = of(wanted, chunk_tokens)
+      np.testing.assert_array_equal(out.logp == 0, ~wanted)
+      np.testing.assert_array_equal(out.entropy == 0, ~wanted)
+      np.testing.assert_allclose(
+        out.logp, jnp.where(wanted, whole.logp, 0), atol=tolerances.F32_ATOL
+      )
+      for a, b in zip(grads, whole_grads, strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerances.F32_ATOL)
+
+  def test_a_place_that_is_not_wanted_may_hold_anything(self):
+    hidden, head, targets = _inputs()
+    wanted = jnp.arange(targets.size).reshape(targets.shape) % 3 == 0
+    out = token_logprobs.token_logprobs(
+      jnp.where(wanted[..., None], hidden, jnp.nan),
+      targets,
+      wanted=wanted,
+      logits=lambda h: h @ head,
+      temperature=1.0,
+      chunk_tokens=4,
+      entropy=True,
+    )
+    self.assertTrue(bool(jnp.all(jnp.isfinite(out.logp))))
+
+  def test_chunks_without_a_wanted_place_are_not_computed(self):
+    hidden, head, targets = _inputs()
+    computed = []
+
+    def logits(h):
+      jax.debug.callback(lambda: computed.append(1))
+      return h @ head
+
+    for count, chunks in ((0, 0), (1, 1), (_LENGTH, _LENGTH)):
+      computed.clear()
+      wanted = jnp.broadcast_to(jnp.arange(_LENGTH) < count, targets.shape)
+      out = token_logprobs.token_logprobs(
+        hidden,
+        targets,
+        wanted=wanted,
+        logits=logits,
+        temperature=1.0,
+        chunk_tokens=_ROWS,
+        entropy=False,
+      )
+      jax.block_until_ready(out.logp)
+      jax.effects_barrier()
+      self.assertLen(computed, chunks)
 
 
 if __name__ == '__main__':

@@ -112,17 +112,23 @@ def _segments(mode='token_mean', *, lengths=_LENGTHS, advantages=_ADVANTAGES):
   )
   return [
     packing.Segment(
-      p, tokens(n), -rng.random(n).astype(np.float32), a, float(w)
+      i, p, tokens(n), -rng.random(n).astype(np.float32), a, float(w)
     )
-    for p, n, a, w in zip(prompts, lengths, advantages, weights, strict=True)
+    for i, (p, n, a, w) in enumerate(
+      zip(prompts, lengths, advantages, weights, strict=True)
+    )
   ]
 
 
 def _pack(
-  segments, *, rows=2, place=_ONE, row_tokens=_ROW_TOKENS
+  segments, *, rows=2, place=_ONE, row_tokens=_ROW_TOKENS, share=False
 ) -> packing.Packed:
   packed = packing.pack(
-    segments, row_tokens=row_tokens, micro_batch_rows=rows, max_segments=8
+    segments,
+    row_tokens=row_tokens,
+    micro_batch_rows=rows,
+    max_segments=8,
+    share_prompts=share,
   )
   return packed._replace(rows=placement.put_rows(packed.rows, place.mesh()))
 
@@ -134,8 +140,10 @@ def _behaviour(packed, place=_ONE):
   return programs.old_logprobs(old, packed.rows, packed.micro_batches)[0]
 
 
-def _loss_and_gradient(segments, *, rows=2, place=_ONE, row_tokens=24):
-  packed = _pack(segments, rows=rows, place=place, row_tokens=row_tokens)
+def _loss_and_gradient(segments, **how):
+  how = {'rows': 2, 'place': _ONE, 'row_tokens': 24} | how
+  place = how['place']
+  packed = _pack(segments, **how)
   programs = _programs(place)
   state, stats = programs.update(
     _state(programs),
@@ -206,6 +214,28 @@ class SplitTest(_Test):
     self.assert_same_update(
       _loss_and_gradient(segments),
       _loss_and_gradient(segments, row_tokens=row_tokens),
+    )
+
+  @parameterized.product(
+    row_tokens=(24, 80), place=(_ONE, _Place(fsdp=4, tensor=2))
+  )
+  def test_sharing_a_prompt_changes_nothing(self, row_tokens, place):
+    # Four responses to each of two prompts.
+    segments = [
+      s._replace(
+        prompt_number=i // 4,
+        prompt_tokens=_segments()[i // 4].prompt_tokens,
+      )
+      for i, s in enumerate(_segments())
+    ]
+    how = {'row_tokens': row_tokens, 'place': place, 'rows': 4}
+    self.assertLess(
+      _pack(segments, share=True, **how).real_tokens,
+      _pack(segments, **how).real_tokens,
+    )
+    self.assert_same_update(
+      _loss_and_gradient(segments, **how),
+      _loss_and_gradient(segments, share=True, **how),
     )
 
   def test_order_changes_nothing(self):
@@ -355,7 +385,7 @@ class LiteralTest(_Test):
     rng = np.random.default_rng(0)
     tokens = lambda n: rng.integers(1, 61, size=n).astype(np.int32)
     segments = [
-      packing.Segment(tokens(3), tokens(n), np.zeros(n, np.float32), a, w)
+      packing.Segment(n, tokens(3), tokens(n), np.zeros(n, np.float32), a, w)
       for n, a, w in ((10, 1.0, 1 / 1010), (1000, 0.1, 1 / 1010))
     ]
     packed = _pack(segments, row_tokens=1024, rows=1)

@@ -54,7 +54,8 @@ METRICS: dict[str, Metric] = {
     'filter: the accuracy on training prompts.',
   ),
   'reward/no_answer_frac': Metric(
-    'frac', 'Share of all sampled responses in which no answer was found.'
+    'frac',
+    'Share of the responses of the first round in which no answer is found.',
   ),
   # Lengths of the trained responses, EOS included.
   'response/length_mean_tokens': Metric(
@@ -152,7 +153,6 @@ METRICS: dict[str, Metric] = {
   ),
   'time/update_s': Metric('s', 'Wall time of the updates.'),
   'time/eval_s': Metric('s', 'Wall time of the evaluation.'),
-  'time/checkpoint_s': Metric('s', 'Wall time of saving.'),
   'eval/accuracy_frac': Metric(
     'frac', 'Mean over problems of the share of right samples (avg@k).'
   ),

@@ -111,7 +111,11 @@ class Store:
     """Begins to save; the arrays may be donated once this returns."""
     step = progress.counters.rollout_steps
     if step == self.latest_step():
-      return
+      self._manager.wait_until_finished()
+      if self._about(step)['pending'] == progress.pending:
+        return
+      # It was saved with its evaluation interrupted, which is done by now.
+      self._manager.delete(step)
     about = {
       'format_version': FORMAT_VERSION,
       'config': config,
@@ -190,6 +194,9 @@ class Store:
         f'there is no checkpoint {"" if step is None else step} in '
         f'{self._manager.directory}; there are {sorted(steps) or "none"}'
       )
+    return self._about(step)['config']
+
+  def _about(self, step: int) -> dict[str, Any]:
     args = ocp.args.Composite(about=ocp.args.JsonRestore())
     about = self._manager.restore(step, args=args).about
     if about['format_version'] != FORMAT_VERSION:
@@ -197,7 +204,7 @@ class Store:
         f'the checkpoint has format {about["format_version"]}; this '
         f'version reads {FORMAT_VERSION}'
       )
-    return about['config']
+    return about
 
   def close(self) -> None:
     """Waits for saves under way and ends."""

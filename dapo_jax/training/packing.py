@@ -134,7 +134,7 @@ def pack(
       members = [segments[n] for n in block.segments]
       _write(_Place(flat, row, begin, free_id), members)
       begin += block.tokens
-      free_id += len(members) + 1
+      free_id += 1 if len(members) == 1 else 1 + len(members)
   shape = (most, micro_batch_rows, row_tokens)
   return Packed(
     Rows(*(field.reshape(shape) for field in flat)),
