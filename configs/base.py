@@ -101,6 +101,8 @@ def _data():
       min_terms=2,
       terms=2,
       digits=2,
+      # 'What is 47 + 38?' in place of '47+38=?'.
+      in_words=False,
       # Share of the problems kept for evaluation, by hash of the text.
       held_out_frac=0.1,
       # Share of the solutions (for sft) that show their working; the others

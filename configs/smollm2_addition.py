@@ -17,9 +17,10 @@ def get_config() -> ml_collections.ConfigDict:
   c.data.arithmetic.min_terms = 2
   c.data.arithmetic.terms = 3
   c.data.arithmetic.digits = 1
+  c.data.arithmetic.in_words = True
   c.data.arithmetic.worked_frac = 0.0
   c.data.shots = 4
-  c.data.max_prompt_tokens = 80
+  c.data.max_prompt_tokens = 96
   # The base model goes on talking after its answer: eight tokens are enough,
   # and being cut off is no fault.
   c.rollout.max_response_tokens = 8
@@ -32,10 +33,10 @@ def get_config() -> ml_collections.ConfigDict:
   c.sampler.slots = 128
   # Two updates of eight groups, each group behind one copy of its prompt.
   c.learner.minibatch_prompts = 8
-  c.learner.pack_tokens = 144
+  c.learner.pack_tokens = 152
   c.learner.micro_batch_rows = 2
   c.model.logits_chunk_tokens = 64
-  c.optim.lr = 2e-5
+  c.optim.lr = 3e-5
   c.optim.warmup_steps = 2
   c.optim.weight_decay = 0.0
   c.eval.prompts = 60

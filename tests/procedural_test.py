@@ -16,7 +16,7 @@ def _texts(prompts):
 def _make(**changes):
   """Returns what `arithmetic` makes of two-digit sums but for the changes."""
   given = {'terms': 2, 'digits': 2, 'held_out_frac': 0.1, 'worked_frac': 1.0}
-  given |= changes
+  given |= {'in_words': False} | changes
   return procedural.arithmetic(**({'min_terms': given['terms']} | given))
 
 
@@ -37,6 +37,10 @@ class ArithmeticTest(parameterized.TestCase):
     self.assertEqual(prompt.gold, '85')
     # 7 + 8 = 15, carry 1; 4 + 3 + 1 = 8.
     self.assertEqual(prompt.solution, '7+8=15\n4+3+1=8\nAnswer: 85')
+
+  def test_in_words_a_problem_is_a_question(self):
+    train, held_out = _make(in_words=True)
+    self.assertIn('What is 47 + 38?', _texts(train + held_out))
 
   def test_a_solution_without_working_is_the_answer(self):
     train, _ = _make(worked_frac=0.0)

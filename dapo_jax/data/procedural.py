@@ -20,16 +20,17 @@ def arithmetic(
   min_terms: int,
   terms: int,
   digits: int,
+  in_words: bool,
   held_out_frac: float,
   worked_frac: float,
 ) -> tuple[list[records.Prompt], list[records.Prompt]]:
   """Returns the sums to train on and those held out, in a fixed order.
 
-  A problem reads `47+38=?`, its answer `85`; its solution ends in the line
-  `Answer: 85`, with or without the working before it. All sums of terms with
-  so many digits are made; where there would be more than 200,000, a fixed
-  pseudo-random choice of 200,000 distinct ones. The same arguments give the
-  same lists, always.
+  A problem reads `47+38=?`, or `What is 47 + 38?` in words, its answer `85`;
+  its solution ends in the line `Answer: 85`, with or without the working
+  before it. All sums of terms with so many digits are made; where there would
+  be more than 200,000, a fixed pseudo-random choice of 200,000 distinct ones.
+  The same arguments give the same lists, always.
 
   Both lists are ordered by the hash of the problem's text, so that the first
   few are a fair sample; the smallest hashes are held out. So no text is in
@@ -40,6 +41,7 @@ def arithmetic(
     min_terms: fewest terms of a sum, at least 2.
     terms: most terms of a sum.
     digits: digits of every term, at least 1.
+    in_words: whether the problems are asked as a person would.
     held_out_frac: share of the problems to hold out, 0 <= frac < 1; met up to
       chance.
     worked_frac: share of the solutions that show their working, 0 to 1; met
@@ -50,7 +52,7 @@ def arithmetic(
   """
   _check(min_terms, terms, digits, held_out_frac, worked_frac)
   prompts = [
-    _sum(numbers, worked_frac)
+    _sum(numbers, in_words=in_words, worked_frac=worked_frac)
     for numbers in _problems(range(min_terms, terms + 1), digits)
   ]
   prompts.sort(key=_place)
@@ -108,9 +110,14 @@ def _problems(terms: Sequence[int], digits: int) -> Iterable[tuple[int, ...]]:
   return drawn
 
 
-def _sum(numbers: tuple[int, ...], worked_frac: float) -> records.Prompt:
+def _sum(
+  numbers: tuple[int, ...], *, in_words: bool, worked_frac: float
+) -> records.Prompt:
   """Returns the problem of adding the numbers."""
-  problem = '+'.join(map(str, numbers)) + '=?'
+  terms = [str(n) for n in numbers]
+  problem = (
+    f'What is {" + ".join(terms)}?' if in_words else '+'.join(terms) + '=?'
+  )
   gold = str(sum(numbers))
   is_worked = _hash_frac('working of ' + problem) < worked_frac
   working = _working(numbers) if is_worked else ''
