@@ -121,7 +121,8 @@ def _eval():
     samples_per_prompt=8,
     # 0 = greedy (then one sample is enough).
     temperature=1.0,
-    # Evaluate before step 0 and after every so many rollout steps.
+    # Evaluate before the first step, after every so many rollout steps and
+    # at the end.
     every_steps=10,
   )
 

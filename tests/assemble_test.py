@@ -52,6 +52,34 @@ class DataTest(_Test):
       [f'{i}+3=?' for i in range(6)],
     )
 
+  def test_examples_stand_before_each_prompt_and_are_not_trained_on(self):
+    plain = self.build()
+    parts = self.build({'data.shots': 2, 'data.max_prompt_tokens': 64,
+                        'learner.pack_tokens': 96})  # fmt: skip
+    first, second = plain.train_prompts[:2]
+    self.assertLen(parts.train_prompts, len(plain.train_prompts) - 2)
+    for shown, prompt in zip(
+      [*parts.train_prompts, *parts.eval_prompts],
+      [*plain.train_prompts[2:], *plain.eval_prompts],
+      strict=True,
+    ):
+      self.assertEqual(
+        [m.content for m in shown.messages],
+        [
+          first.messages[0].content,
+          first.solution,
+          second.messages[0].content,
+          second.solution,
+          prompt.messages[0].content,
+        ],
+      )
+
+  def test_examples_that_leave_nothing_to_train_on_name_the_flag(self):
+    with self.assertRaisesRegex(
+      ValueError, r'\(500\) leaves none .*--config\.data\.shots'
+    ):
+      self.build({'data.shots': 500})
+
   def test_too_few_problems_to_evaluate_name_the_flags(self):
     held_out = self.jsonl('held.jsonl', [('1+1=?', '2')])
     with self.assertRaisesRegex(
@@ -163,6 +191,14 @@ class SizesTest(_Test):
       ValueError, r'12.*8\).*--config\.sampler\.slots'
     ):
       self.build({'sampler.slots': 12}, devices=8)
+
+  def test_rows_that_the_devices_cannot_share_are_refused(self):
+    if jax.device_count() < 8:
+      self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')
+    with self.assertRaisesRegex(
+      ValueError, r'\(2\).*8 devices.*--config\.learner\.micro_batch_rows'
+    ):
+      self.build({'learner.micro_batch_rows': 2}, devices=8)
 
   def test_a_response_beyond_the_context_is_refused(self):
     with self.assertRaisesRegex(

@@ -177,6 +177,10 @@ class RunTest(absltest.TestCase):
     self.assertEqual(found['greedy']['eval/accuracy_frac'], 0.0)
     self.assertEqual(found['sampled']['eval/accuracy_frac'], 0.0)
     self.assertIn('after step 4', printed)
+    # The run's own settings hold, only how accuracy is measured is asked anew.
+    other = {'model.embed_dim': 64, 'model.path': '', 'eval.prompts': 3}
+    _, again = self._run(tiny_run.config(other))
+    self.assertEqual(again['sampled']['eval/prompts_count'], 3)
 
 
 if __name__ == '__main__':

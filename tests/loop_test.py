@@ -271,9 +271,13 @@ class ResumeTest(_StraightTest):
       _train(self.config, self.folder)
     self.assertIsNotNone(_saved(self.config, self.folder)[1].pending)
     _train(self.config, self.folder)
-    self.assert_same_run(self.folder)
+    self.assertEqual(_metrics(self.folder), _metrics(self.straight))
+    self.assert_same_model(self.folder)
     with mock.patch.object(evaluate, 'measure', side_effect=AssertionError):
-      self.assertIn('done', _train(self.config, self.folder))
+      printed = _train(self.config, self.folder)
+    # The line knows the accuracy that the checkpoint could not.
+    accuracy = _metrics(self.straight)[-1]['eval/accuracy_frac']
+    self.assertIn(f'{accuracy:.1%} after 6 steps', printed)
 
   def test_interrupted_before_the_first_step(self):
     with _interruption('first evaluation'):

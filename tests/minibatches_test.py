@@ -182,11 +182,13 @@ class PackGroupsTest(absltest.TestCase):
       batch._replace(micro_batches=1, real_tokens=18, row_tokens=32),
     ]
     self.assertEqual(
-      minibatches.metrics(batches),
+      minibatches.metrics(batches, epochs=1),
       # 48 of 96 places.
       {'optim/micro_batch_count': 3, 'pack/real_token_frac': 0.5},
     )
-    self.assertEqual(minibatches.metrics([]), {})
+    twice = minibatches.metrics(batches, epochs=2)
+    self.assertEqual(twice['optim/micro_batch_count'], 6)
+    self.assertEqual(minibatches.metrics([], epochs=1), {})
 
 
 if __name__ == '__main__':

@@ -170,7 +170,7 @@ class PlanTest(parameterized.TestCase):
 
   def test_a_segment_longer_than_a_row_names_the_flag(self):
     with self.assertRaisesRegex(
-      ValueError, r'9 tokens.*row of 8; .*--config\.learner\.pack_tokens'
+      ValueError, r'9 tokens.*than a row of 8; .*--config\.learner\.pack_tokens'
     ):
       _pack([_segment([1], [2] * 3), _segment([1] * 5, [2] * 5)])
 

@@ -123,6 +123,14 @@ class PlainTest(parameterized.TestCase):
     # After three: the mean of 2 and 4 over the seven left.
     self.assertEqual(self._lines()[-1].split()[-1], '21.0s')
 
+  @parameterized.parameters(9, 10, 11, 30)
+  def test_time_left_never_comes_back_to_the_first_step(self, steps):
+    with self._progress(total_steps=40) as shown:
+      for step in range(steps):
+        self.clock.now_s += 1.0 if step else 100.0
+        shown.step(step, _METRICS)
+    self.assertEqual(self._lines()[-1].split()[-1], f'{40 - steps}.0s')
+
   def test_sampling_is_reported_at_most_once_a_minute(self):
     with self._progress() as shown:
       for _ in range(130):

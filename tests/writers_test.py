@@ -121,6 +121,19 @@ class JsonlWriterTest(WriterTestCase):
     self.assertEqual(self.path.read_bytes(), before)
 
 
+class LastLineTest(WriterTestCase):
+  def test_is_the_last_whole_one(self):
+    self.assertEqual(writers.last_line(self.path), {})
+    with writers.JsonlWriter(self.path) as writer:
+      self.assertEqual(writers.last_line(self.path), {})
+      writer.write(3, {'reward/mean': 0.5})
+    with open(self.path, 'a') as file:
+      file.write('{"step": 4, "rew')
+    self.assertEqual(
+      writers.last_line(self.path), {'step': 3, 'reward/mean': 0.5}
+    )
+
+
 class SampleWriterTest(WriterTestCase):
   def test_one_object_a_row(self):
     with writers.SampleWriter(self.path) as writer:

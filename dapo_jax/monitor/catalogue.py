@@ -79,7 +79,7 @@ METRICS: dict[str, Metric] = {
     'count', 'Prompts drawn in this step, over all rounds.'
   ),
   'filter/kept_prompts_count': Metric(
-    'count', 'Drawn prompts with some right and some wrong answers.'
+    'count', 'Drawn prompts that passed the filter; all of them when it is off.'
   ),
   'filter/trained_prompts_count': Metric(
     'count', 'Prompts whose groups are trained on in this step.'
@@ -115,7 +115,9 @@ METRICS: dict[str, Metric] = {
   'policy/clipped_dual_frac': Metric(
     'frac', 'Share of tokens with advantage < 0 and a ratio above dual_clip.'
   ),
-  'policy/mean_prob': Metric('', 'Mean probability of the sampled tokens.'),
+  'policy/mean_prob': Metric(
+    '', 'Mean probability of the sampled tokens, before the first update.'
+  ),
   'policy/sampler_gap_mean_nats': Metric(
     'nats', "Mean |difference| of the sampler's and the trainer's log-probs."
   ),
@@ -136,7 +138,7 @@ METRICS: dict[str, Metric] = {
     'frac', 'Prompt and response tokens over all token places of packed rows.'
   ),
   'sampler/tokens_per_s': Metric(
-    'tokens/s', 'Response tokens sampled in a second of rollout.'
+    'tokens/s', 'Response tokens sampled in a second of prefill and decoding.'
   ),
   'sampler/slots_busy_frac': Metric(
     'frac', 'Share of slots holding an unfinished sequence, mean over decode.'
@@ -145,9 +147,15 @@ METRICS: dict[str, Metric] = {
     'count', 'Decode steps of this step, each of one token for all slots.'
   ),
   'sampler/prefill_count': Metric('count', 'Prompts prefilled in this step.'),
-  'time/step_s': Metric('s', 'Wall time of the whole step.'),
-  'time/rollout_s': Metric('s', 'Wall time of sampling.'),
-  'time/reward_s': Metric('s', 'Wall time of judging responses.'),
+  'time/step_s': Metric(
+    's', 'Wall time of rollout and updates; evaluation and saving are apart.'
+  ),
+  'time/rollout_s': Metric(
+    's', 'Wall time of sampling and judging, the way of the weights included.'
+  ),
+  'time/reward_s': Metric(
+    's', 'Wall time of judging responses, a part of the rollout.'
+  ),
   'time/old_logp_s': Metric(
     's', "Wall time of the trainer's log-probs before the first update."
   ),

@@ -54,9 +54,10 @@ class Progress:
     stream: io.TextIOBase,
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Prepares to show steps first_step .. total_steps - 1 on `stream`."""
+    """Prepares to show the steps after `first_step` on `stream`."""
     self._total = total_steps
     self._done = first_step
+    self._shown_count = 0
     self._stream = stream
     self._clock = clock
     self._step_times_s = collections.deque(maxlen=_RECENT_STEPS)
@@ -125,6 +126,7 @@ class Progress:
     self._step_times_s.append(now - self._last_step)
     self._last_step = self._last_plain = now
     self._done += 1
+    self._shown_count += 1
     self._sampling = ''
     if not self._has_header:
       self._has_header = True
@@ -161,7 +163,7 @@ class Progress:
     times_s = list(self._step_times_s)
     if not times_s:
       return None
-    if 1 < len(times_s) < _RECENT_STEPS:
+    if 1 < self._shown_count <= _RECENT_STEPS:
       times_s = times_s[1:]
     return statistics.fmean(times_s) * max(0, self._total - self._done)
 

@@ -49,6 +49,14 @@ class JsonlWriter:
     self._lines.keep_until(step)
 
 
+def last_line(path: str | os.PathLike[str]) -> dict[str, Any]:
+  """Returns the last whole line of such a file; {} when there is none."""
+  path = pathlib.Path(path)
+  lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+  whole = [line for line in lines if line.endswith(b'\n')]
+  return json.loads(whole[-1]) if whole else {}
+
+
 class SampleWriter:
   """Writes sampled responses, a line each: {"step": 12, "text": ..., ...}."""
 

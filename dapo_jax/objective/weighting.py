@@ -2,8 +2,11 @@
 
 Every aggregation is one weighted sum, loss = sum_t w_t l_t, whose weights come
 from the lengths in the whole minibatch. So no split of the minibatch into
-micro-batches, packed rows or devices can change the update, and the policy,
-KL and entropy terms share the same weights. Host only, NumPy float64.
+micro-batches, packed rows or devices can change the update. Host only, NumPy
+float64.
+
+`only_token_mean` is of DCPO (arXiv 2509.02333), `constant` of Dr. GRPO (arXiv
+2503.20783), the others of DAPO (arXiv 2503.14476) and GRPO.
 """
 
 import numpy as np

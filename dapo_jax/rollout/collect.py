@@ -26,8 +26,8 @@ def collect(
 ) -> list[records.Group]:
   """Returns a judged group for every draw, in the order of the draws.
 
-  Groups are graded as they are complete, while others are being decoded; the
-  order of completion leaves no trace.
+  Groups are graded between two decode chunks, as they are complete; the order
+  of completion leaves no trace.
 
   Args:
     draws: the prompts, each with its ordinal.

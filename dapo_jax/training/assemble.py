@@ -67,6 +67,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     fsdp=config.mesh.fsdp,
     tensor=config.mesh.tensor,
   )
+  _check_rows(config, mesh)
   engine = engine_lib.Engine(
     model,
     tokenizer,
@@ -152,6 +153,11 @@ def _prompts(config: FrozenConfigDict):
       f'evaluation wants {config.eval.prompts} problems, there are '
       f'{len(held_out)}; change --config.eval.prompts or '
       '--config.eval.source'
+    )
+  if len(train) <= config.data.shots:
+    raise ValueError(
+      f'data.shots ({config.data.shots}) leaves none of the {len(train)} '
+      'training problems to train on; change --config.data.shots'
     )
   shots, train = train[: config.data.shots], train[config.data.shots :]
   return (
@@ -252,6 +258,16 @@ def _encode(
 ) -> np.ndarray:
   tokens = templates.encode(prompt.messages, template, tokenizer)
   return np.asarray(tokens, np.int32)
+
+
+def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
+  rows, shards = config.learner.micro_batch_rows, mesh_lib.row_shards(mesh)
+  if rows % shards:
+    raise ValueError(
+      f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
+      'devices that rows are split over (mesh.data x mesh.fsdp); change '
+      '--config.learner.micro_batch_rows or --config.mesh.fsdp'
+    )
 
 
 def _check_prompts(prompts, encode, max_tokens: int) -> None:

@@ -1,7 +1,8 @@
 """Checkpoints: everything a run is, at the boundary of a rollout step.
 
 One Orbax item a step holds the train state; one JSON beside it, in the same
-atomic commit, holds the counters, the draw ordinal and the configuration.
+atomic commit, holds the counters, the draw ordinal, the accuracies, metrics
+that have no line yet and the configuration.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ CHANGEABLE = (
   'model.remat',
   'model.logits_chunk_tokens',
   'learner.pack_tokens',
+  'learner.share_prompts',
   'learner.micro_batch_rows',
   'filter.max_rounds',
   'filter.on_limit',
@@ -111,11 +113,7 @@ class Store:
     """Begins to save; the arrays may be donated once this returns."""
     step = progress.counters.rollout_steps
     if step == self.latest_step():
-      self._manager.wait_until_finished()
-      if self._about(step)['pending'] == progress.pending:
-        return
-      # It was saved with its evaluation interrupted, which is done by now.
-      self._manager.delete(step)
+      return
     about = {
       'format_version': FORMAT_VERSION,
       'config': config,

@@ -28,11 +28,14 @@ class Protocol(NamedTuple):
 def run(config: FrozenConfigDict, workdir: str) -> None:
   """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
 
-  The policy is the newest checkpoint's of WORKDIR or, without one, the model
-  that the configuration names. Writes WORKDIR/eval.json.
+  The policy is the newest checkpoint's of WORKDIR, with the settings that its
+  run was made with; only `eval`, `sampler` and `mesh` are this call's. Without
+  a checkpoint it is the model that the configuration names. Writes
+  WORKDIR/eval.json.
   """
   folder = pathlib.Path(workdir)
-  with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
+  with checkpoint.open_store(folder, keep=None) as store:
+    config = _of_run(config, store)
     parts = assemble.build(config, folder)
     params, step = store.restore_params(
       parts.model.shapes, parts.params_shardings
@@ -46,6 +49,15 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
   (folder / 'eval.json').write_text(json.dumps(results, indent=2) + '\n')
   print(f'written to {folder / "eval.json"}')
+
+
+def _of_run(
+  config: FrozenConfigDict, store: checkpoint.Store
+) -> FrozenConfigDict:
+  if store.latest_step() is None:
+    return config
+  own = {key: config[key].to_dict() for key in ('eval', 'sampler', 'mesh')}
+  return FrozenConfigDict(store.saved_config() | own)
 
 
 def protocol(config: FrozenConfigDict) -> Protocol:

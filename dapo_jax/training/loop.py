@@ -69,6 +69,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
       config, parts, token_loss, temperature=config.rollout.temperature
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
+    progress = _settled(progress, folder)
     ran = not _is_done(config, progress)
     if ran:
       state, progress = _run(trainer, store, folder, state, progress, changes)
@@ -76,6 +77,25 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
     if _is_done(config, progress) and (ran or not model.exists()):
       assemble.export(model, parts, state.params)
   print(_closing_lines(config, folder, progress))
+
+
+def _settled(
+  progress: checkpoint.Progress, folder: pathlib.Path
+) -> checkpoint.Progress:
+  """Returns the progress, its metrics not pending if they have their line.
+
+  A checkpoint that was made when its evaluation was interrupted is not made
+  again when the evaluation is done; the line says that it is.
+  """
+  line = writers.last_line(folder / 'metrics.jsonl')
+  if progress.pending is None or not line:
+    return progress
+  if line['step'] != progress.counters.rollout_steps:
+    return progress
+  return progress._replace(
+    pending=None,
+    last_accuracy=line.get('eval/accuracy_frac', progress.last_accuracy),
+  )
 
 
 def _run(trainer, store, folder, state, progress, changes):
@@ -176,7 +196,7 @@ def _learn(trainer, state, batches, timers: timers_lib.Timers, *, step: int):
     # The host waits here: the state is a boundary once this returns.
     stats = jax.device_get(stats)
   return state, {
-    **minibatches.metrics(batches),
+    **minibatches.metrics(batches, epochs=config.learner.epochs),
     **update.rollout_metrics([s for _, s in jax.device_get(olds)]),
     **update.update_metrics(stats),
     'optim/lr': lr,
@@ -256,8 +276,8 @@ def _check_finite(step: int, metrics: dict[str, int | float]) -> None:
   bad = [name for name, value in metrics.items() if not math.isfinite(value)]
   if bad:
     raise ValueError(
-      f'rollout step {step}: {", ".join(bad)} not finite; the last checkpoint '
-      'is whole: lower --config.optim.lr and go on from it'
+      f'rollout step {step}: {", ".join(bad)} not finite; what was saved '
+      'before is whole: lower --config.optim.lr and give the same command'
     )
 
 

@@ -40,13 +40,15 @@ def pack_groups(
   return batches
 
 
-def metrics(batches: Sequence[packing.Packed]) -> dict[str, int | float]:
-  """Returns how full the computed rows were."""
+def metrics(
+  batches: Sequence[packing.Packed], *, epochs: int
+) -> dict[str, int | float]:
+  """Returns how many micro-batches `epochs` passes take, and how full."""
   if not batches:
     return {}
   computed = sum(b.row_tokens for b in batches)
   return {
-    'optim/micro_batch_count': sum(b.micro_batches for b in batches),
+    'optim/micro_batch_count': epochs * sum(b.micro_batches for b in batches),
     'pack/real_token_frac': sum(b.real_tokens for b in batches) / computed,
   }
 

@@ -23,9 +23,16 @@ def spec(
   """Returns the spec of the model in a folder for this tokenizer.
 
   Raises:
-    ValueError: when the tokenizer has more tokens than the model has rows.
+    ValueError: when the model is of a kind that is not supported, or the
+      tokenizer has more tokens than it has rows.
   """
-  found = spec_lib.from_hf(hf_weights.read_config(folder))
+  config = hf_weights.read_config(folder)
+  try:
+    found = spec_lib.from_hf(config)
+  except ValueError as error:
+    raise ValueError(
+      f'{folder}: {error}; change --config.model.path'
+    ) from error
   if tokenizer.vocab_size > found.vocab_rows:
     raise ValueError(
       f'the tokenizer has {tokenizer.vocab_size} tokens, the embedding of the '

@@ -36,8 +36,9 @@ class Rows(NamedTuple):
   """Packed rows of a minibatch: M micro-batches of R rows of T places.
 
   A place sees the places up to itself that have its own segment id or that
-  have its prefix id as their segment id. `token_weight` is 0 at every place
-  that does not predict a response token; it alone says what counts.
+  have its prefix id as their segment id. The loss goes by
+  `token_weight`, 0 where no response token is predicted; what is measured of
+  the behaviour policy goes by `is_response`.
   """
 
   tokens: Int[Array | np.ndarray, 'M R T']
@@ -81,8 +82,8 @@ def blocks(
     lengths = [len(segments[n].response_tokens) for n in numbers]
     if prefix + max(lengths) > row_tokens:
       raise ValueError(
-        f'a prompt and response of {prefix + max(lengths)} tokens do not fit '
-        f'a row of {row_tokens}; change --config.learner.pack_tokens'
+        f'a prompt and response take {prefix + max(lengths)} tokens, more '
+        f'than a row of {row_tokens}; change --config.learner.pack_tokens'
       )
     found += [
       Block(
@@ -180,7 +181,7 @@ def _write(place: _Place, members: Sequence[Segment]) -> None:
     flat.targets[row, here] = s.response_tokens
     flat.positions[row, here] = np.arange(here.stop - begin) + len(prompt) - 1
     # Alone behind its prompt a response is of the same segment: then equal
-    # ids say all, which is what attention kernels understand.
+    # segment ids say all there is to say.
     alone = len(members) == 1
     flat.segment_ids[row, here] = prefix_id + (0 if alone else 1 + number)
     flat.prefix_ids[row, here] = prefix_id

@@ -52,13 +52,11 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     trainer = trainer_lib.make_trainer(
       config, parts, update.supervised_loss, temperature=1.0
     )
-    state, progress = trainer_lib.start_or_resume(trainer, store)
     with (
       interrupt.Guard() as guard,
       writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
     ):
-      metrics.keep_until(progress.counters.updates)
-      result = _train(trainer, state, progress, metrics, guard)
+      result = _train(trainer, store, metrics, guard)
     if not result.finished:
       store.save(result.state, result.progress, config.to_dict())
       print('stopped; the same command goes on')
@@ -67,8 +65,14 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   print(f'supervised training is done: the policy is {model_folder}')
 
 
-def _train(trainer, state, progress, metrics, guard) -> Result:
+def _train(trainer, store, metrics, guard) -> Result:
+  """Returns where training stands at its end or when it is stopped.
+
+  The state is saved at every evaluation.
+  """
   c = trainer.config.sft
+  state, progress = trainer_lib.start_or_resume(trainer, store)
+  metrics.keep_until(progress.counters.updates)
   losses = []
   while True:
     step = progress.counters.updates
@@ -82,6 +86,8 @@ def _train(trainer, state, progress, metrics, guard) -> Result:
       metrics.write(step, found | {'sft/step_count': step})
       print(_line(found, step=step), flush=True)
       losses = []
+      if step:
+        store.save(state, progress, trainer.config.to_dict())
       accuracy = found['eval/accuracy_frac']
       if step == c.steps or accuracy >= (c.stop_accuracy or np.inf):
         return Result(state, progress, finished=True)

@@ -93,6 +93,10 @@ def export_hf(
     found = _from_run(folder.parents[1], int(folder.name), model_path)
   else:
     found = _from_run(folder, None, model_path)
+  if layout == 'orbax' and dtype != 'f32':
+    raise ValueError(
+      f'--dtype={dtype} goes with --format=hf: an Orbax folder holds float32'
+    )
   model_folder.save(
     out,
     found.model,

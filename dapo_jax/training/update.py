@@ -1,7 +1,7 @@
 """The jitted update: log-probs, loss, gradient and optimizer on a mesh.
 
-A minibatch is rows of micro-batches. The loss is one weighted sum over all
-of its tokens, `sum_t w_t l_t`, whose weights the host took from the whole
+A minibatch is micro-batches of packed rows. The loss is one weighted sum over
+all of its tokens, `sum_t w_t l_t`, whose weights the host took from the whole
 minibatch; so micro-batches simply add, and the result is the same, to
 rounding, however the tokens are split over rows, micro-batches and devices.
 """
