@@ -56,7 +56,8 @@ def _of_run(
 ) -> FrozenConfigDict:
   if store.latest_step() is None:
     return config
-  own = {key: config[key].to_dict() for key in ('eval', 'sampler', 'mesh')}
+  now = config.to_dict()
+  own = {section: now[section] for section in ('eval', 'sampler', 'mesh')}
   return FrozenConfigDict(store.saved_config() | own)
 
 
