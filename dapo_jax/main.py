@@ -225,7 +225,12 @@ def _config_and_workdir(
     raise config_lib.ConfigError(
       '--workdir=DIR is required: the folder that the run writes to'
     )
-  return config, flag_values.workdir
+  if '://' in flag_values.workdir:
+    raise config_lib.ConfigError(
+      f'--workdir ({flag_values.workdir}) must be a folder of this machine; '
+      'a bucket can be mounted as one'
+    )
+  return config, os.path.expanduser(flag_values.workdir)
 
 
 def _train(args: Sequence[str], flag_values: flags.FlagValues) -> None:

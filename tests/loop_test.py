@@ -279,6 +279,14 @@ class ResumeTest(_StraightTest):
     accuracy = _metrics(self.straight)[-1]['eval/accuracy_frac']
     self.assertIn(f'{accuracy:.1%} after 6 steps', printed)
 
+  def test_killed_after_the_first_line_still_knows_the_accuracy_before(self):
+    with mock.patch.object(loop, '_step', side_effect=MemoryError):
+      with self.assertRaises(MemoryError):
+        _train(self.config, self.folder)
+    self.assertLen(_metrics(self.folder), 1)
+    self.assertIn('% before', _train(self.config, self.folder))
+    self.assert_same_run(self.folder)
+
   def test_interrupted_before_the_first_step(self):
     with _interruption('first evaluation'):
       _train(self.config, self.folder)
@@ -332,6 +340,23 @@ class SettingsTest(_StraightTest):
     folder = self.folder / 'copy'
     shutil.copytree(self.straight, folder)
     return folder
+
+  def test_a_supervised_run_is_left_alone(self):
+    folder = self.folder / 'sft'
+    folder.mkdir()
+    text = '{"step": 20, "sft/step_count": 20}\n'
+    (folder / 'metrics.jsonl').write_text(text)
+    with self.assertRaisesRegex(ValueError, 'supervised training.*--workdir'):
+      _train(self.config, folder)
+    self.assertEqual((folder / 'metrics.jsonl').read_text(), text)
+
+  def test_a_folder_that_is_no_model_is_left_alone(self):
+    folder = self.folder / 'mine'
+    (folder / 'model').mkdir(parents=True)
+    (folder / 'model' / 'notes.txt').write_text('keep')
+    with self.assertRaisesRegex(ValueError, 'is not a model.*--workdir'):
+      _train(self.config, folder)
+    self.assertEqual((folder / 'model' / 'notes.txt').read_text(), 'keep')
 
   def test_a_setting_that_the_state_depends_on_is_refused(self):
     config = tiny_run.policy_config({**_ALL, 'objective.clip_high': 0.2})

@@ -76,6 +76,11 @@ class ErrorTest(parameterized.TestCase):
       '--workdir=DIR is required: the folder that the run writes to',
     ),
     (
+      ('train', f'--config={_FILE}', '--workdir=gs://bucket/run'),
+      '--workdir (gs://bucket/run) must be a folder of this machine; a bucket '
+      'can be mounted as one',
+    ),
+    (
       ('train', f'--config={_FILE}', '--workdir=d', 'word'),
       "unexpected argument 'word'",
     ),

@@ -133,6 +133,11 @@ class LastLineTest(WriterTestCase):
       writers.last_line(self.path), {'step': 3, 'reward/mean': 0.5}
     )
 
+  def test_a_file_of_another_kind_has_none(self):
+    self.path.parent.mkdir()
+    self.path.write_text('hello\n')
+    self.assertEqual(writers.last_line(self.path), {})
+
 
 class SampleWriterTest(WriterTestCase):
   def test_one_object_a_row(self):

@@ -50,11 +50,16 @@ class JsonlWriter:
 
 
 def last_line(path: str | os.PathLike[str]) -> dict[str, Any]:
-  """Returns the last whole line of such a file; {} when there is none."""
+  """Returns the last whole line of such a file; {} when there is none.
+
+  Nor is there one in a file of another kind, which a writer refuses to open.
+  """
   path = pathlib.Path(path)
   lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
   whole = [line for line in lines if line.endswith(b'\n')]
-  return json.loads(whole[-1]) if whole else {}
+  if not whole or _STEP.match(whole[-1]) is None:
+    return {}
+  return json.loads(whole[-1])
 
 
 class SampleWriter:

@@ -34,6 +34,11 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   WORKDIR/eval.json.
   """
   folder = pathlib.Path(workdir)
+  if not config.model.path and not (folder / 'checkpoints').is_dir():
+    raise ValueError(
+      f'there is nothing to evaluate: {folder} holds no run and no model is '
+      'named; change --workdir or --config.model.path'
+    )
   with checkpoint.open_store(folder, keep=None) as store:
     config = _of_run(config, store)
     parts = assemble.build(config, folder)

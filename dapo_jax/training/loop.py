@@ -57,6 +57,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
     SamplingLimitError: when no signal is found and the rule says 'error'.
   """
   folder = pathlib.Path(workdir)
+  _check_folder(folder)
   token_loss = update.policy_loss(
     clip_low=config.objective.clip_low,
     clip_high=config.objective.clip_high,
@@ -79,6 +80,20 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
   print(_closing_lines(config, folder, progress))
 
 
+def _check_folder(folder: pathlib.Path) -> None:
+  """Refuses a work directory in which this run would spoil something."""
+  if 'sft/step_count' in writers.last_line(folder / 'metrics.jsonl'):
+    raise ValueError(
+      f'{folder} holds a run of supervised training; name another --workdir'
+    )
+  model = folder / 'model'
+  if model.exists() and not (model / 'config.json').is_file():
+    raise ValueError(
+      f'{model} is not a model, and the policy will be written there; name '
+      'another --workdir'
+    )
+
+
 def _settled(
   progress: checkpoint.Progress, folder: pathlib.Path
 ) -> checkpoint.Progress:
@@ -92,9 +107,10 @@ def _settled(
     return progress
   if line['step'] != progress.counters.rollout_steps:
     return progress
+  last = line.get('eval/accuracy_frac', progress.last_accuracy)
+  first = progress.first_accuracy if line['step'] else last
   return progress._replace(
-    pending=None,
-    last_accuracy=line.get('eval/accuracy_frac', progress.last_accuracy),
+    pending=None, first_accuracy=first, last_accuracy=last
   )
 
 

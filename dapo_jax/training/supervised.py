@@ -45,6 +45,11 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   if model_folder.exists():
     print(f'supervised training is done already: the policy is {model_folder}')
     return
+  line = writers.last_line(folder / 'metrics.jsonl')
+  if line and 'sft/step_count' not in line:
+    raise ValueError(
+      f'{folder} holds a run of reinforcement learning; name another --workdir'
+    )
   with checkpoint.open_store(folder, keep=1) as store:
     store.changes_since_saved(config.to_dict())
     parts = assemble.build(config, folder)
