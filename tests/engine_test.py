@@ -272,8 +272,9 @@ class ParametersTest(absltest.TestCase):
     first, first_compiled = responses(0)
     second, second_compiled = responses(1)
     again, _ = responses(0)
-    # Prefill, insert, chunk, step and the empty state at least.
-    self.assertGreaterEqual(first_compiled, 5)
+    # Prefill, chunk, step and the empty state at least; what needs no model,
+    # the insertion, another engine may have compiled before.
+    self.assertGreaterEqual(first_compiled, 4)
     self.assertEqual(second_compiled, 0)
     self.assertNotEqual(first, second)
     self.assertEqual(first, again)
