@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct learns one-digit sums by DAPO, on a laptop's CPU.
+"""SmolLM2-135M-Instruct trained on one-digit sums by DAPO, on a laptop's CPU.
 
 dapo-jax fetch smollm2 runs/smollm2
 dapo-jax train --config=configs/smollm2_addition.py \
