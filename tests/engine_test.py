@@ -269,12 +269,13 @@ class ParametersTest(absltest.TestCase):
         jax.block_until_ready(result.data)
       return _response(state), len(compiled)
 
+    # Another test's engine of these sizes may have compiled the insertion.
+    jax.clear_caches()
     first, first_compiled = responses(0)
     second, second_compiled = responses(1)
     again, _ = responses(0)
-    # Prefill, chunk, step and the empty state at least; what needs no model,
-    # the insertion, another engine may have compiled before.
-    self.assertGreaterEqual(first_compiled, 4)
+    # Prefill, insert, chunk, step and the empty state at least.
+    self.assertGreaterEqual(first_compiled, 5)
     self.assertEqual(second_compiled, 0)
     self.assertNotEqual(first, second)
     self.assertEqual(first, again)
