@@ -160,6 +160,16 @@ class RunTest(absltest.TestCase):
     for line in ('greedy ', 'sampled ', 'eval.json'):
       self.assertIn(line, printed)
 
+  def test_random_weights_are_not_evaluated(self):
+    for folder in (self.folder / 'none', self.folder / 'empty'):
+      if folder.name == 'empty':
+        (folder / 'checkpoints').mkdir(parents=True)
+      with self.assertRaisesRegex(
+        ValueError, r'nothing to evaluate.*--workdir or --config\.model\.path'
+      ):
+        evaluate.run(tiny_run.config(), str(folder))
+    self.assertFalse((self.folder / 'none').exists())
+
   def test_with_a_checkpoint_it_is_the_newest_policy_s(self):
     config = tiny_run.policy_config()
     made = trainer.make_trainer(

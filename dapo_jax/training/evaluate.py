@@ -34,7 +34,8 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   WORKDIR/eval.json.
   """
   folder = pathlib.Path(workdir)
-  if not config.model.path and not (folder / 'checkpoints').is_dir():
+  saved = any((folder / 'checkpoints').glob('[0-9]*'))
+  if not config.model.path and not saved:
     raise ValueError(
       f'there is nothing to evaluate: {folder} holds no run and no model is '
       'named; change --workdir or --config.model.path'
