@@ -70,7 +70,8 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
       config, parts, token_loss, temperature=config.rollout.temperature
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
-    progress = _settled(progress, folder)
+    if store.latest_step() is not None:
+      progress = _settled(progress, folder)
     ran = not _is_done(config, progress)
     if ran:
       state, progress = _run(trainer, store, folder, state, progress, changes)
