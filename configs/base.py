@@ -101,6 +101,8 @@ def _data():
       min_terms=2,
       terms=2,
       digits=2,
+      # Most sums with each number of terms, chosen by hash; None = all.
+      max_per_terms=config_dict.placeholder(int),
       # 'What is 47 + 38?' in place of '47+38=?'.
       in_words=False,
       # Share of the problems kept for evaluation, by hash of the text.

@@ -44,6 +44,7 @@ _AT_LEAST_1 = (
   'tokenizer.vocab_size',
   'data.max_prompt_tokens',
   'data.arithmetic.digits',
+  'data.arithmetic.max_per_terms',
   'eval.prompts',
   'eval.samples_per_prompt',
   'eval.every_steps',

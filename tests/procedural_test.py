@@ -16,7 +16,7 @@ def _texts(prompts):
 def _make(**changes):
   """Returns what `arithmetic` makes of two-digit sums but for the changes."""
   given = {'terms': 2, 'digits': 2, 'held_out_frac': 0.1, 'worked_frac': 1.0}
-  given |= {'in_words': False} | changes
+  given |= {'in_words': False, 'max_per_terms': None} | changes
   return procedural.arithmetic(**({'min_terms': given['terms']} | given))
 
 
@@ -67,6 +67,22 @@ class ArithmeticTest(parameterized.TestCase):
     counts = [text.count('+') for text in _texts(train)]
     # 10 x 10 sums of two terms, 10 x 10 x 10 of three.
     self.assertEqual((counts.count(1), counts.count(2)), (100, 1000))
+
+  def test_so_many_sums_of_each_length_are_chosen(self):
+    given = {'min_terms': 2, 'terms': 3, 'digits': 1, 'held_out_frac': 0.25}
+    train, held_out = _make(**given, max_per_terms=60)
+    for texts, share in ((_texts(train), 45), (_texts(held_out), 15)):
+      for plus_count in (1, 2):
+        # Binomial with n = 60, p = 0.25 has a deviation of 3.4.
+        count = sum(text.count('+') == plus_count for text in texts)
+        self.assertBetween(count, share - 10, share + 10)
+    texts = _texts(train + held_out)
+    self.assertLen(set(texts), 120)
+    # Where there are fewer than that, all are there; and more is the same set
+    # with others added.
+    more, more_held_out = _make(**given, max_per_terms=200)
+    self.assertLen(more + more_held_out, 300)
+    self.assertContainsSubset(texts, _texts(more + more_held_out))
 
   @parameterized.parameters((3, 1), (2, 1), (4, 1))
   def test_answers_are_the_sums(self, terms, digits):

@@ -4,6 +4,7 @@ Host only.
 """
 
 import bisect
+import collections
 import hashlib
 import itertools
 import random
@@ -20,6 +21,7 @@ def arithmetic(
   min_terms: int,
   terms: int,
   digits: int,
+  max_per_terms: int | None,
   in_words: bool,
   held_out_frac: float,
   worked_frac: float,
@@ -41,6 +43,9 @@ def arithmetic(
     min_terms: fewest terms of a sum, at least 2.
     terms: most terms of a sum.
     digits: digits of every term, at least 1.
+    max_per_terms: most problems with one number of terms, a fixed
+      pseudo-random choice of them; None = all. Of sums of one-digit numbers
+      there are 100 with two terms, but 1,000 with three.
     in_words: whether the problems are asked as a person would.
     held_out_frac: share of the problems to hold out, 0 <= frac < 1; met up to
       chance.
@@ -55,6 +60,8 @@ def arithmetic(
     _sum(numbers, in_words=in_words, worked_frac=worked_frac)
     for numbers in _problems(range(min_terms, terms + 1), digits)
   ]
+  if max_per_terms is not None:
+    prompts = _chosen(prompts, max_per_terms)
   prompts.sort(key=_place)
   count = bisect.bisect_left(prompts, held_out_frac, key=_place)
   return prompts[count:], prompts[:count]
@@ -108,6 +115,24 @@ def _problems(terms: Sequence[int], digits: int) -> Iterable[tuple[int, ...]]:
     count = source.choice(terms)
     drawn.add(tuple(source.randrange(first, limit) for _ in range(count)))
   return drawn
+
+
+def _chosen(
+  prompts: Iterable[records.Prompt], max_per_terms: int
+) -> list[records.Prompt]:
+  """Returns so many problems of each number of terms.
+
+  The hash that chooses is not the one that holds out, or all that are chosen
+  would be held out.
+  """
+  counts = collections.Counter()
+  chosen = []
+  for prompt in sorted(prompts, key=lambda p: _hash_frac('choice of ' + p.id)):
+    terms_count = prompt.messages[0].content.count('+') + 1
+    counts[terms_count] += 1
+    if counts[terms_count] <= max_per_terms:
+      chosen.append(prompt)
+  return chosen
 
 
 def _sum(

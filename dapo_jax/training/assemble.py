@@ -140,6 +140,7 @@ def _prompts(config: FrozenConfigDict):
       min_terms=config.data.arithmetic.min_terms,
       terms=config.data.arithmetic.terms,
       digits=config.data.arithmetic.digits,
+      max_per_terms=config.data.arithmetic.max_per_terms,
       in_words=config.data.arithmetic.in_words,
       held_out_frac=config.data.arithmetic.held_out_frac,
       worked_frac=config.data.arithmetic.worked_frac,
