@@ -34,8 +34,15 @@ _CORE = [
 _EXTRAS = {
   # Run on a TPU VM.
   'tpu': ['jax[tpu]'],
-  # Run the tests and the linters.
-  'dev': ['beartype', 'pre-commit', 'pytest', 'ruff'],
+  # Run the tests and the linters, draw the figures of docs/.
+  'dev': [
+    'beartype',
+    'hypothesis',
+    'matplotlib',
+    'pre-commit',
+    'pytest',
+    'ruff',
+  ],
   # Compare with PyTorch's models in the tests. On Linux, torch is a CUDA
   # build of several GB unless pip finds a CPU build.
   'parity': ['torch', 'transformers'],

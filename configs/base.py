@@ -25,6 +25,7 @@ def get_config() -> ml_collections.ConfigDict:
       reward=_reward(),
       overlong=_overlong(),
       advantage=_advantage(),
+      critic=_critic(),
       objective=_objective(),
       optim=_optim(),
       learner=_learner(),
@@ -175,6 +176,9 @@ def _reward():
     # Correctness reward of a right and of a wrong answer (DAPO eq. 7).
     right=1.0,
     wrong=-1.0,
+    # Of a response with no answer in it; None = as a wrong one (DCPO eq. 15:
+    # 1, 0 and -1).
+    no_answer=config_dict.placeholder(float),
   )
 
 
@@ -187,32 +191,101 @@ def _overlong():
     cache_tokens=4096,
     # Factor of the punishment (the published script: 1.0).
     factor=1.0,
+    # A response without an EOS: 'as_graded', 'wrong' whatever it says (naive
+    # GRPO, DAPO 3.4), or 'masked' out of the loss (overlong filtering).
+    truncated='as_graded',
   )
 
 
 def _advantage():
   return dict(
-    # Delta degrees of freedom of the group's standard deviation: 1 as in
-    # the published code, 0 = population.
+    # 'group' = over the other responses to the prompt (GRPO, DAPO eq. 9),
+    # 'smooth' = over the prompt's earlier visits too (SAS, DCPO eqs. 5-7),
+    # 'gae' = over what a critic expects (PPO, DAPO 2.1).
+    estimator='group',
+    # Delta degrees of freedom of the standard deviation: 1 as in the
+    # published code, 0 = population (DCPO A.7).
     ddof=1,
     # 'group' = divide by the group's standard deviation (DAPO eq. 9),
-    # 'none' = leave the centred rewards as they are.
+    # 'batch' = by that of the whole step, 'none' = leave the centred rewards
+    # as they are (Dr. GRPO).
     scale='group',
+    # 'mean' of the group, or 'leave_one_out' = of the other responses (RLOO).
+    baseline='mean',
+    # Visits of a prompt that SAS remembers; None = all (DCPO).
+    history_window_visits=config_dict.placeholder(int),
+    # Factor of what SAS remembers, at each visit; 1 = forget nothing (DCPO).
+    history_decay=1.0,
+    # Of 'gae': discount of a token, lambda (DAPO 2.1), and whether the
+    # advantages of a step get mean 0 and deviation 1.
+    gamma=1.0,
+    gae_lambda=0.95,
+    whiten=True,
+  )
+
+
+def _critic():
+  return dict(
+    # Whether the policy's layers are the critic's too; else it has its own,
+    # which begin as a copy of the policy's.
+    shares_layers=False,
+    # Coefficient of the value loss, where layers are shared.
+    coef=0.5,
+    # Largest move of a value from what it was before the rollout's updates,
+    # in units of reward; None = no bound.
+    value_clip=config_dict.placeholder(float),
+    # Of a critic with layers of its own; the rest is as in `optim`.
+    lr=1e-5,
+    warmup_steps=20,
+    max_grad_norm=1.0,
   )
 
 
 def _objective():
   return dict(
-    # Clip bounds 1 - clip_low and 1 + clip_high (DAPO 4.1: 0.2, 0.28).
+    # Importance ratio: 'token' (PPO, DAPO) or 'sequence' (GSPO: the mean
+    # log-ratio of a response, for all of its tokens).
+    ratio='token',
+    # Bounds of the ratio: 'fixed' (1 - clip_low, 1 + clip_high) or 'dac'
+    # (DCPO eq. 4, from the token's old probability, and clip_low, clip_high).
+    bounds='fixed',
+    # DAPO 4.1: 0.2, 0.28. DCPO A.9: 0.16, 0.2. A clip_low of 1 is no lower
+    # bound.
     clip_low=0.2,
     clip_high=0.28,
+    # Largest upper bound of 'dac' (DCPO A.9: 10).
+    ratio_max=10.0,
+    # 'clipped' (PPO) or 'cispo' (every token keeps its gradient, its weight
+    # is clipped).
+    surrogate='clipped',
     # Bound on the ratio where the advantage is negative; None as in the
-    # paper (the published script: 10).
+    # paper (the published script: 10; DCPO A.9: 10).
     dual_clip=config_dict.placeholder(float),
+    # Bound on the log-ratio before exp, [nats]; None as in the papers (the
+    # published DAPO code: 20).
+    log_ratio_clamp=config_dict.placeholder(float),
     # Weight of a token's loss: 'token_mean' (over the minibatch),
     # 'group_token_mean' (DAPO eq. 8 as printed), 'sequence_mean' (GRPO),
     # 'only_token_mean' (DCPO eq. 8) or 'constant' (Dr. GRPO).
     aggregation='token_mean',
+    # Whether responses that are left out of the loss are still counted.
+    count_masked=False,
+    # Coefficient of the divergence from the policy that the run started
+    # from; 0 = none, as in DAPO and DCPO (GRPO's published script: 0.001).
+    kl_coef=0.0,
+    # 'k1', 'k2' or 'k3'; as a loss or taken off the reward.
+    kl_estimator='k3',
+    kl_place='loss',
+    # The estimator's value with the gradient of k2.
+    kl_straight_through=False,
+    # Coefficient of the entropy bonus.
+    entropy_coef=0.0,
+    # Correction of the gap between sampler and trainer: 'none', or by the
+    # importance of a token or of a whole response, bounded or masked beyond
+    # the limit: 'token_truncate', 'token_mask', 'sequence_truncate',
+    # 'sequence_mask'.
+    sampler_correction='none',
+    sampler_correction_limit=2.0,
   )
 
 

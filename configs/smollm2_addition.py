@@ -42,7 +42,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.optim.lr = 1e-5
   c.optim.warmup_steps = 2
   c.optim.weight_decay = 0.0
-  c.eval.prompts = 48
+  c.eval.prompts = 40
   c.eval.samples_per_prompt = 8
   c.train.steps = 20
   return c

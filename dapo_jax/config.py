@@ -1,8 +1,9 @@
 """The configuration that a command line asks for, checked and frozen.
 
 `--config=FILE[:ARG]` names a Python file whose `get_config([ARG])` returns the
-configuration; `--config.SECTION.KEY=VALUE` changes one key. Files and values
-are read by `ml_collections.config_flags`. Every fault is a ConfigError of one
+configuration, ARG the variant of it (`configs/variants.py`);
+`--config.SECTION.KEY=VALUE` changes one key. Files and values are read by
+`ml_collections.config_flags`. Every fault is a ConfigError of one
 line, raised before a device is touched: this module imports no jax.
 """
 
@@ -18,10 +19,10 @@ import ml_collections
 from absl import flags
 from ml_collections import config_flags
 
-from configs import base
-from dapo_jax import config_keys, config_rules
+from configs import base, variants
+from dapo_jax import config_fault, config_keys, config_rules
 
-ConfigError = config_rules.ConfigError
+ConfigError = config_fault.ConfigError
 
 _PROGRAM = 'dapo-jax'  # flags are parsed with the program's name before them
 _OVERRIDE = re.compile(r'--?(no)?config\.([^=]*)(?:=(.*))?', re.DOTALL)
@@ -50,7 +51,7 @@ def define_flag(flag_values: flags.FlagValues) -> None:
   """Defines `--config` in `flag_values`."""
   config_flags.DEFINE_config_file(
     'config',
-    help_string='Python file with the configuration, FILE or FILE:ARG.',
+    help_string='Python file with the configuration, FILE or FILE:VARIANT.',
     flag_values=flag_values,
     sys_argv=[],
   )
@@ -200,7 +201,7 @@ def _read_file(
       raise TypeError('get_config() must return a ConfigDict')
     leaves = dict(config_keys.leaves(flag_values.config))
   except Exception as error:  # the file is a program: anything can happen
-    raise ConfigError(_file_fault(path, error)) from None
+    raise ConfigError(_file_fault(file, error)) from None
   # Copied into the defaults, so that types are base.py's even where a file
   # builds a tree of its own.
   config, keys = base.get_config(), config_keys.known_keys()
@@ -215,12 +216,16 @@ def _read_file(
   return config
 
 
-def _file_fault(path: str, error: BaseException) -> str:
+def _file_fault(file: str, error: BaseException) -> str:
   """Returns one line on why a configuration file could not be run."""
+  path = file.partition(':')[0]
   # config_flags and absl wrap what the file raised and keep it as context.
   chain = [error]
   while cause := chain[-1].__cause__ or chain[-1].__context__:
     chain.append(cause)
+  # The innermost: config_flags raises what it wraps anew, of the same type.
+  if isinstance(chain[-1], variants.UnknownVariantError):
+    return f'--config={file}: {chain[-1]}'
   for error in chain:
     if isinstance(error, SyntaxError):
       return f'{error.filename}, line {error.lineno}: {error.msg}'

@@ -123,5 +123,20 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual(self._collect((), ()), [])
 
 
+class TruncatedTest(absltest.TestCase):
+  def test_a_response_without_an_end_can_be_judged_wrong(self):
+    # Right and ended, right and cut off, wrong and ended.
+    group = tiny_groups.group((1, 1, 0))
+    ended, cut, other = group.responses
+    group = group._replace(
+      responses=(ended, cut._replace(finish='length'), other)
+    )
+    found = collect.truncated_as_wrong(group, wrong=-3.0)
+    self.assertEqual(found.correct.tolist(), [True, False, False])
+    earned = group.correctness.tolist()
+    self.assertEqual(found.correctness.tolist(), [earned[0], -3.0, earned[2]])
+    self.assertEqual(found.responses, group.responses)
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -17,8 +17,8 @@ from dapo_jax.training import (
   assemble,
   checkpoint,
   evaluate,
+  losses,
   trainer,
-  update,
 )
 
 
@@ -173,7 +173,7 @@ class RunTest(absltest.TestCase):
   def test_with_a_checkpoint_it_is_the_newest_policy_s(self):
     config = tiny_run.policy_config()
     made = trainer.make_trainer(
-      config, _parts(), update.supervised_loss, temperature=1.0
+      config, _parts(), losses.supervised_loss, temperature=1.0
     )
     with checkpoint.open_store(self.folder, keep=2) as store:
       state, _ = trainer.start_or_resume(made, store)

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 
 import tiny_run
 from dapo_jax.rollout import dynamic_sampling, meter
-from dapo_jax.training import assemble, gather, trainer, update
+from dapo_jax.training import assemble, gather, losses, trainer
 
 
 class RuleTest(parameterized.TestCase):
@@ -77,7 +77,7 @@ def _trainer():
   with tiny_run.devices(1):
     parts = assemble.build(config, folder)
   return trainer.make_trainer(
-    config, parts, update.supervised_loss, temperature=1.0
+    config, parts, losses.supervised_loss, temperature=1.0
   )
 
 

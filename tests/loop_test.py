@@ -22,9 +22,10 @@ from dapo_jax.training import (
   assemble,
   checkpoint,
   evaluate,
+  learn,
   loop,
+  losses,
   trainer,
-  update,
 )
 
 # All responses of a step: 4 prompts of 4.
@@ -47,7 +48,7 @@ def _saved(config, folder, *, devices=1):
   ):
     parts = assemble.build(config, folder)
     made = trainer.make_trainer(
-      config, parts, update.supervised_loss, temperature=1.0
+      config, parts, losses.supervised_loss, temperature=1.0
     )
     state, progress = trainer.start_or_resume(made, store)
     return jax.device_get(state), progress
@@ -335,6 +336,70 @@ def _interruption(where):
     yield
 
 
+class RememberedTest(_Test):
+  """A run whose state is more than a policy, stopped half way."""
+
+  def _run(self, changes, *stops):
+    """Returns the state, progress and metrics after runs to each stop."""
+    folder = self.new_folder()
+    for steps in stops:
+      config = tiny_run.policy_config({**_ALL, **changes, 'train.steps': steps})
+      _train(config, folder)
+    return *_saved(config, folder), _metrics(folder)
+
+  def assert_goes_on(self, changes):
+    straight = self._run(changes, 4)
+    resumed = self._run(changes, 2, 4)
+    self.assert_trees_equal(straight[0], resumed[0])
+    self.assertEqual(
+      straight[1]._replace(pending=None), resumed[1]._replace(pending=None)
+    )
+    # An evaluation more, at the end of the first part.
+    without = lambda rows: [
+      {k: v for k, v in row.items() if not k.startswith('eval/')}
+      for row in rows
+    ]
+    self.assertEqual(without(straight[2]), without(resumed[2]))
+    return straight
+
+  def test_the_history_of_prompts_goes_on(self):
+    # 6 prompts, 4 a step without a filter: they come back in the second step.
+    _, progress, rows = self.assert_goes_on(
+      {
+        'advantage.estimator': 'smooth',
+        'advantage.ddof': 0,
+        'filter.enabled': False,
+        'data.arithmetic.max_per_terms': 8,
+        'data.arithmetic.held_out_frac': 0.7,
+        'eval.prompts': 2,
+      }
+    )
+    visits = [entry.visits for entry in progress.history.values()]
+    self.assertEqual(sum(visits), 4 * 4)
+    self.assertGreater(max(visits), 1)
+    self.assertGreater(rows[-1]['advantage/visits_mean_count'], 1)
+
+  def test_a_critic_and_a_reference_go_on(self):
+    state, _, rows = self.assert_goes_on(
+      {
+        'advantage.estimator': 'gae',
+        'critic.lr': 1e-3,
+        'objective.kl_coef': 0.1,
+        'objective.kl_place': 'reward',
+      }
+    )
+    self.assertGreater(
+      float(np.abs(state.critic.params['value_head']).max()), 0.0
+    )
+    self.assertGreater(rows[-1]['policy/reference_kl_nats'], 0.0)
+
+  def test_a_critic_that_shares_layers_goes_on(self):
+    state, _, _ = self.assert_goes_on(
+      {'advantage.estimator': 'gae', 'critic.shares_layers': True}
+    )
+    self.assertGreater(float(np.abs(state.params['value_head']).max()), 0.0)
+
+
 class SettingsTest(_StraightTest):
   def _copy(self):
     folder = self.folder / 'copy'
@@ -498,13 +563,14 @@ class LimitTest(_Test):
 class NonFiniteTest(_Test):
   def test_it_stops_and_keeps_the_last_checkpoint(self):
     config = tiny_run.policy_config({'checkpoint.every_steps': 1})
-    learn = loop._learn
+    whole = learn.learn
 
     def explode(*args, step):
-      state, metrics = learn(*args, step=step)
-      return state, metrics | ({'policy/loss': np.nan} if step == 3 else {})
+      found = whole(*args, step=step)
+      spoilt = {'policy/loss': np.nan} if step == 3 else {}
+      return found._replace(metrics=found.metrics | spoilt)
 
-    with mock.patch.object(loop, '_learn', explode):
+    with mock.patch.object(learn, 'learn', explode):
       with self.assertRaisesRegex(
         ValueError, r'step 3: policy/loss not finite.*--config\.optim\.lr'
       ):

@@ -23,9 +23,6 @@ def _segments(groups, **changes):
     **{
       'aggregation': 'token_mean',
       'max_response_tokens': 16,
-      'ddof': 1,
-      'scale': 'group',
-      'filtered': True,
       **changes,
     },
   )
@@ -61,44 +58,6 @@ class SplitTest(parameterized.TestCase):
 
 
 class SegmentsTest(parameterized.TestCase):
-  def test_advantages_of_one_right_in_four(self):
-    # Rewards 1, -1, -1, -1: mean -0.5, sample std 1, population std 0.8660.
-    found = [s.advantage for s in _segments(_groups(1))]
-    self.assertEqual(found, [1.5, -0.5, -0.5, -0.5])
-    found = [s.advantage for s in _segments(_groups(1), ddof=0)]
-    np.testing.assert_allclose(found, [3**0.5] + [-(3**-0.5)] * 3, atol=1e-12)
-    found = [s.advantage for s in _segments(_groups(1), scale='none')]
-    self.assertEqual(found, [1.5, -0.5, -0.5, -0.5])
-
-  def test_advantages_are_those_of_each_group_alone(self):
-    groups = [
-      tiny_groups.group((1, 0), ordinal=0),
-      tiny_groups.group((1, 0), ordinal=1, overlong=[-0.5, -0.5]),
-      tiny_groups.group((0, 0), ordinal=2),
-    ]
-    found = [s.advantage for s in _segments(groups)]
-    # (1 - 0) / sqrt(2), and nothing of a group whose rewards are alike.
-    half = 0.5**0.5
-    np.testing.assert_allclose(
-      found, [half, -half, half, -half, 0, 0], atol=1e-12
-    )
-
-  def test_the_length_counts_among_right_answers(self):
-    # Rewards 1, 0.5, -1: mean 1/6, so the shorter right one gains more.
-    group = tiny_groups.group((1, 1, 0), overlong=[0.0, -0.5, 0.0])
-    found = [s.advantage for s in _segments([group])]
-    self.assertGreater(found[0], found[1])
-    self.assertAlmostEqual(sum(found), 0.0, places=12)
-
-  def test_a_uniform_group_that_fills_up_has_advantage_0(self):
-    group = tiny_groups.group((0, 0, 0, 0), overlong=[0.0, -0.5, -0.75, -1.0])
-    mixed = tiny_groups.group((1, 0, 0, 0), ordinal=1)
-    found = [s.advantage for s in _segments([group, mixed])]
-    self.assertEqual(found, [0, 0, 0, 0, 1.5, -0.5, -0.5, -0.5])
-    # Without dynamic sampling its lengths are what it is trained on.
-    found = [s.advantage for s in _segments([group, mixed], filtered=False)]
-    self.assertGreater(found[0], 0.5)
-
   def test_weights_are_over_the_whole_minibatch(self):
     groups = _groups(2, lengths=[1, 7, 3, 5])
     segments = _segments(groups)
@@ -122,6 +81,24 @@ class SegmentsTest(parameterized.TestCase):
       'constant': [1 / 64] * 4,
     }
     np.testing.assert_allclose(found, expected[mode], rtol=1e-12)
+
+  def test_truncated_responses_can_be_left_out(self):
+    # Lengths 2 and 6 of one prompt, 4 and 4 of another; the 6 has no EOS.
+    groups = [
+      tiny_groups.group((1, 0), ordinal=0, lengths=[2, 6]),
+      tiny_groups.group((1, 0), ordinal=1, lengths=[4, 4]),
+    ]
+    cut = groups[0].responses[1]._replace(finish='length')
+    groups[0] = groups[0]._replace(responses=(groups[0].responses[0], cut))
+    weights = lambda **how: [s.token_weight for s in _segments(groups, **how)]
+    np.testing.assert_allclose(weights(), [1 / 16] * 4)
+    np.testing.assert_allclose(
+      weights(mask_truncated=True), [1 / 10, 0, 1 / 10, 1 / 10]
+    )
+    np.testing.assert_allclose(
+      weights(mask_truncated=True, count_masked=True),
+      [1 / 16, 0, 1 / 16, 1 / 16],
+    )
 
   def test_a_prompt_drawn_twice_makes_two_groups(self):
     first, second = (

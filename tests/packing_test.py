@@ -6,13 +6,12 @@ from absl.testing import absltest, parameterized
 from dapo_jax.training import packing
 
 
-def _segment(prompt, response, *, number=0, advantage=0.0, weight=1.0):
+def _segment(prompt, response, *, number=0, weight=1.0):
   return packing.Segment(
     number,
     np.array(prompt, np.int32),
     np.array(response, np.int32),
     -np.arange(1, len(response) + 1, dtype=np.float32),
-    advantage,
     weight,
   )
 
@@ -39,8 +38,8 @@ class PlacesTest(absltest.TestCase):
     super().setUp()
     self.packed = _pack(
       [
-        _segment([3], [4, 1], advantage=-0.5, weight=0.125),
-        _segment([5, 6, 7], [8, 9], advantage=1.5, weight=0.25),
+        _segment([3], [4, 1], weight=0.125),
+        _segment([5, 6, 7], [8, 9], weight=0.25),
       ]
     )
 
@@ -60,10 +59,22 @@ class PlacesTest(absltest.TestCase):
     self.assertEqual(
       self._row('token_weight'), [0, 0, 0.25, 0.25, 0.125, 0.125, 0, 0]
     )
-    self.assertEqual(self._row('advantage'), [0, 0, 1.5, 1.5, -0.5, -0.5, 0, 0])
 
   def test_log_probs_stand_with_the_token_that_is_predicted(self):
     self.assertEqual(self._row('logp_sampler'), [0, 0, -1, -2, -1, -2, 0, 0])
+
+  def test_values_go_to_the_responses_and_come_back(self):
+    # The second segment, 8 9, stands first. A value is a number or one a token.
+    self.assertEqual(self.packed.places, ((0, 4, 2), (0, 2, 2)))
+    field = packing.spread(
+      [-0.5, np.array([1.5, 2.5])],
+      self.packed.places,
+      shape=self.packed.rows.tokens.shape,
+    )
+    self.assertEqual(field[0, 0].tolist(), [0, 0, 1.5, 2.5, -0.5, -0.5, 0, 0])
+    self.assertEqual(field.sum(), 3.0)
+    taken = packing.take(field, self.packed.places)
+    self.assertEqual([t.tolist() for t in taken], [[-0.5, -0.5], [1.5, 2.5]])
 
   def test_counts(self):
     self.assertEqual(self.packed.micro_batches, 1)
@@ -87,7 +98,7 @@ class ContentTest(absltest.TestCase):
       _segment(
         rng.integers(1, 99, rng.integers(1, 8)),
         rng.integers(1, 99, rng.integers(1, 8)),
-        advantage=float(i),
+        weight=float(i),
       )
       for i in range(40)
     ]
@@ -100,14 +111,14 @@ class ContentTest(absltest.TestCase):
         response = here & (rows.is_response[m, r] > 0)
         found.append(
           (
-            rows.advantage[m, r][response][0],
+            rows.token_weight[m, r][response][0],
             rows.tokens[m, r][here].tolist(),
             rows.targets[m, r][response].tolist(),
           )
         )
     expected = [
       (
-        s.advantage,
+        s.token_weight,
         [*s.prompt_tokens, *s.response_tokens][:-1],
         s.response_tokens.tolist(),
       )
@@ -191,9 +202,9 @@ class SharedPromptTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.segments = [
-      _segment([5, 6, 7], [8, 9], number=3, advantage=1.5),
+      _segment([5, 6, 7], [8, 9], number=3),
       _segment([2], [1], number=4),
-      _segment([5, 6, 7], [4], number=3, advantage=-0.5),
+      _segment([5, 6, 7], [4], number=3),
     ]
     self.packed = _pack(self.segments, share=True)
 
@@ -205,7 +216,8 @@ class SharedPromptTest(absltest.TestCase):
     self.assertEqual(self._row('targets')[2:6], [8, 9, 4, 1])
     self.assertEqual(self._row('positions'), [0, 1, 2, 3, 2, 0, 0, 0])
     self.assertEqual(self._row('is_response'), [0, 0, 1, 1, 1, 1, 0, 0])
-    self.assertEqual(self._row('advantage'), [0, 0, 1.5, 1.5, -0.5, 0, 0, 0])
+    # In the order of the segments: row, first place, length.
+    self.assertEqual(self.packed.places, ((0, 2, 2), (0, 5, 1), (0, 4, 1)))
     self.assertEqual(self.packed.real_tokens, 6)
 
   def test_a_response_sees_its_prompt_and_not_its_neighbours(self):

@@ -16,6 +16,7 @@ def _judge(text, gold='34', *, length_tokens=10):
     length_tokens=length_tokens,
     right=1.0,
     wrong=-1.0,
+    no_answer=None,
     overlong=functools.partial(
       overlong.soft_punishment, expected_tokens=16, cache_tokens=4
     ),
@@ -23,6 +24,22 @@ def _judge(text, gold='34', *, length_tokens=10):
 
 
 class JudgeTest(parameterized.TestCase):
+  # DCPO eq. 15: the form is right in the second, though not the answer.
+  @parameterized.parameters(
+    ('Answer: 34', 1.0), ('Answer: 35', 0.0), ('35', -1.0), ('', -1.0)
+  )
+  def test_no_answer_may_earn_less_than_a_wrong_one(self, text, expected):
+    judgement = reward.judge(
+      text,
+      '34',
+      length_tokens=3,
+      right=1.0,
+      wrong=0.0,
+      no_answer=-1.0,
+      overlong=lambda _: 0.0,
+    )
+    self.assertEqual(judgement.correctness, expected)
+
   @parameterized.parameters(
     ('Answer: 34', 16, (True, 1.0, 0.0, '34')),
     # Right at the limit earns 0 together, wrong at the limit -2.
@@ -42,6 +59,7 @@ class JudgeTest(parameterized.TestCase):
         length_tokens=3,
         right=0.5,
         wrong=0.0,
+        no_answer=None,
         overlong=lambda tokens: -0.25 * tokens,
       )
       self.assertEqual(judgement.correctness, expected)

@@ -9,7 +9,7 @@ import numpy as np
 from absl.testing import absltest
 
 import tiny_run
-from dapo_jax.training import assemble, checkpoint, trainer, update
+from dapo_jax.training import assemble, checkpoint, losses, trainer
 
 
 class TrainerTest(absltest.TestCase):
@@ -24,7 +24,7 @@ class TrainerTest(absltest.TestCase):
     with tiny_run.devices(devices):
       parts = assemble.build(config, self.folder)
     return trainer.make_trainer(
-      config, parts, update.supervised_loss, temperature=temperature
+      config, parts, losses.supervised_loss, temperature=temperature
     )
 
   def _start(self, made):

@@ -124,6 +124,70 @@ class TokenWeightsTest(parameterized.TestCase):
       places=14,
     )
 
+  @parameterized.parameters(
+    # Prompt 0: lengths 2 and 6, the second masked; prompt 1: 4, masked.
+    # Sum of lengths 12, one token of loss 1 kept twice.
+    ('token_mean', 2 / 12),
+    # P = 2 prompts, the group's 8 tokens.
+    ('group_token_mean', 2 / 16),
+    # B = 3 responses, a mean of 1.
+    ('sequence_mean', 1 / 3),
+    # P = 2.
+    ('only_token_mean', 1 / 2),
+    # B = 3 responses of 10 tokens.
+    ('constant', 2 / 30),
+  )
+  def test_masked_response_may_stay_in_the_divisor(self, mode, expected):
+    loss = _loss(
+      [[1.0] * 2, [1.0] * 6, [1.0] * 4],
+      [0, 0, 1],
+      mode=mode,
+      keep=[True, False, False],
+      max_response_tokens=10,
+      count_masked=True,
+    )
+    self.assertAlmostEqual(loss, expected, places=14)
+
+  @parameterized.parameters(*weighting.MODES)
+  def test_masking_leaves_the_others_alone_when_it_is_counted(self, mode):
+    lengths, ids = np.array([2, 6, 4, 0]), np.array([0, 0, 1, 1])
+    weigh = lambda keep: weighting.token_weights(
+      lengths,
+      ids,
+      mode=mode,
+      max_response_tokens=8,
+      keep=keep,
+      count_masked=True,
+    )
+    keep = np.array([True, False, True, True])
+    np.testing.assert_array_equal(weigh(keep), np.where(keep, weigh(None), 0.0))
+
+  @parameterized.product(mode=weighting.MODES, count_masked=(False, True))
+  def test_all_masked_gives_zeros_counted_or_not(self, mode, count_masked):
+    weights = weighting.token_weights(
+      np.array([3, 5]),
+      np.array([0, 1]),
+      mode=mode,
+      max_response_tokens=8,
+      keep=np.array([False, False]),
+      count_masked=count_masked,
+    )
+    np.testing.assert_array_equal(weights, [0.0, 0.0])
+
+  @parameterized.parameters(
+    # A: advantage 1, 500 tokens; B: 1/2, 1500 tokens. Over 2000 tokens:
+    # 500 / 2000 and 750 / 2000.
+    ('token_mean', 0.25, 0.375),
+    # Over 2 responses, or over 1 prompt: twice as much to A.
+    ('sequence_mean', 0.5, 0.25),
+    ('only_token_mean', 1.0, 0.5),
+  )
+  def test_papers_example_of_lengths(self, mode, share_a, share_b):
+    lengths = np.array([500, 1500])
+    weights = weighting.token_weights(lengths, np.zeros(2, int), mode=mode)
+    shares = weights * lengths * [1.0, 0.5]
+    np.testing.assert_allclose(shares, [share_a, share_b], rtol=1e-14)
+
   @parameterized.parameters(*weighting.MODES)
   def test_empty_response_equals_an_absent_one(self, mode):
     with_empty = _loss(
@@ -212,6 +276,25 @@ class GoldenTest(parameterized.TestCase):
     loss, _ = self._aggregate(case, 'only_token_mean')
     reference = _GOLDEN[f'{case}/derived/otm_paper']
     np.testing.assert_allclose(loss, reference, rtol=1e-12)
+
+  def test_padding_leaks_in_the_reference_only(self):
+    # Selection keeps it out; the reference multiplies by the mask.
+    for case in ('b4t6_nan_in_pad', 'b4t6_huge_in_pad'):
+      loss, _ = self._aggregate(case, 'sequence_mean')
+      self.assertLess(abs(loss), 10.0)
+    reference = _GOLDEN['b4t6_nan_in_pad/verl/seq-mean-token-mean']
+    self.assertTrue(np.isnan(reference))
+
+  @parameterized.parameters('b4t6', 'b16t40', 'b6t10_holes')
+  def test_published_only_token_mean_is_not_the_papers(self, case):
+    # It is the token mean of the micro-batch; before that it was a plain sum.
+    mean, _ = self._aggregate(case, 'token_mean')
+    published = _GOLDEN[f'{case}/dcpo/only-token-mean']
+    np.testing.assert_allclose(published, mean, rtol=1e-7)
+    loss, _ = self._aggregate(case, 'only_token_mean')
+    before = _GOLDEN[f'{case}/dcpo_prefix/only-token-mean']
+    for other in (published, before):
+      self.assertGreater(abs(loss - other), 0.1 * abs(loss))
 
   @parameterized.parameters(*[c for c in _CASES if 'nan' not in c])
   def test_constant_times_responses_is_the_reference_sum(self, case):

@@ -6,6 +6,7 @@ weight of a block has a leading axis L, and whole-row passes scan over it, so
 that the time to compile does not grow with the depth.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -117,6 +118,9 @@ class Decoder(nnx.Module):
     self.final_norm = _weight(rngs, table[1:], axes[1:], std=None)
     if not spec.tied_head:
       self.head = _weight(rngs, table, axes, std=spec.init_std)
+    if spec.value_head:
+      # Zeros: before it learns anything a critic expects nothing.
+      self.value_head = _weight(rngs, table[1:], axes[1:], std=0.0)
 
   def __call__(
     self,
@@ -200,6 +204,15 @@ class Decoder(nnx.Module):
     exists = jnp.arange(self.spec.vocab_rows) < self.spec.vocab_size
     return jnp.where(exists, logits, _NO_LOGIT)
 
+  def values(self, hidden: Float[Array, '... D']) -> Float[Array, '...']:
+    """Returns the estimated return from each place, in float32."""
+    return jnp.einsum(
+      '...d,d->...',
+      hidden,
+      self.value_head[...].astype(self.dtype),
+      preferred_element_type=jnp.float32,
+    )
+
   def _embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
     return self.embedding[...].astype(self.dtype)[tokens]
 
@@ -254,6 +267,23 @@ def abstract(
   return Abstract(
     spec, graphdef, nnx.to_pure_dict(state), nnx.to_pure_dict(axes)
   )
+
+
+def with_value_head(model: Abstract, *, keep_token_head: bool) -> Abstract:
+  """Returns the decoder with a value head, for a critic.
+
+  Without `keep_token_head` it has no output head of its own: nothing reads
+  the logits of a critic that shares no layer with the policy.
+  """
+  module = nnx.merge(model.graphdef, model.shapes)
+  tied_head = model.spec.tied_head or not keep_token_head
+  spec = dataclasses.replace(model.spec, value_head=True, tied_head=tied_head)
+  return abstract(spec, compute_dtype=module.dtype, remat=module.remat)
+
+
+def without_value_head(params: Params) -> Params:
+  """Returns the parameters that sampling and export know."""
+  return {k: v for k, v in params.items() if k != 'value_head'}
 
 
 def random_params(model: Abstract, seed: int, *, shardings: Any) -> Params:

@@ -47,6 +47,8 @@ class Spec:
     window_tokens: how many tokens one attends to, itself included, [tokens];
       None = all before it.
     architecture: what Hugging Face calls it; decides the export's config.
+    value_head: whether it also estimates values: a critic, or a policy that
+      shares its layers with one.
   """
 
   vocab_size: int
@@ -67,6 +69,7 @@ class Spec:
   rope_scaling: RopeScaling | None = None
   window_tokens: int | None = None
   architecture: str = 'Qwen2ForCausalLM'
+  value_head: bool = False
 
 
 def qwen2(config: Mapping[str, Any]) -> Spec:

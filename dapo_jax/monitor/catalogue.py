@@ -98,6 +98,25 @@ METRICS: dict[str, Metric] = {
     'count', '1 when no group was left to train on in this step, else 0.'
   ),
   # The policy against the one that sampled, over the trained tokens.
+  'advantage/used_frac': Metric(
+    'frac',
+    'Share of all generated responses whose advantage is not 0: the response '
+    'utilization ratio, RUR (DCPO eq. 10).',
+  ),
+  'advantage/used_of_trained_frac': Metric(
+    'frac', 'Share of the trained responses whose advantage is not 0.'
+  ),
+  'advantage/used_groups_frac': Metric(
+    'frac', 'Share of the trained groups with an advantage that is not 0.'
+  ),
+  'advantage/abs_mean': Metric(
+    '', 'Mean absolute advantage of the trained responses.'
+  ),
+  'advantage/visits_mean_count': Metric(
+    'count',
+    'Mean number of visits that SAS remembers of the trained prompts, this '
+    'step included; at 1 it is plain group normalisation.',
+  ),
   'policy/loss': Metric('', 'Policy loss, mean over the updates of this step.'),
   'policy/entropy_nats': Metric(
     'nats',
@@ -106,6 +125,27 @@ METRICS: dict[str, Metric] = {
   'policy/ratio_mean': Metric('', 'Mean importance ratio.'),
   'policy/ratio_max': Metric('', 'Largest importance ratio.'),
   'policy/ratio_min': Metric('', 'Smallest importance ratio.'),
+  'policy/effective_sample_frac': Metric(
+    'frac',
+    'Effective sample size of the ratios over the number of tokens, (sum r)^2'
+    ' / (n sum r^2).',
+  ),
+  'policy/kl_old_nats': Metric(
+    'nats',
+    'Mean of r - 1 - log r: the divergence from the policy before the first '
+    'update (k3).',
+  ),
+  'policy/clipped_frac': Metric(
+    'frac', 'Share of tokens that any bound acts on (TCR).'
+  ),
+  'policy/clipped_nonzero_frac': Metric(
+    'frac', 'Share of the tokens with advantage not 0 that any bound acts on.'
+  ),
+  'policy/clipped_micro_batch_frac': Metric(
+    'frac',
+    'Mean over micro-batches, of whatever size, of their policy/clipped_frac '
+    '(DCPO eq. 9); it depends on the split.',
+  ),
   'policy/clipped_high_frac': Metric(
     'frac', 'Share of tokens with advantage > 0 and a ratio above its bound.'
   ),
@@ -115,14 +155,55 @@ METRICS: dict[str, Metric] = {
   'policy/clipped_dual_frac': Metric(
     'frac', 'Share of tokens with advantage < 0 and a ratio above dual_clip.'
   ),
+  'policy/clipped_high_of_positive_frac': Metric(
+    'frac',
+    'Share of the tokens with advantage > 0 whose ratio is above its bound.',
+  ),
+  'policy/clipped_low_of_negative_frac': Metric(
+    'frac',
+    'Share of the tokens with advantage < 0 whose ratio is below its bound.',
+  ),
+  'policy/clipped_dual_of_negative_frac': Metric(
+    'frac',
+    'Share of the tokens with advantage < 0 whose ratio is above dual_clip.',
+  ),
+  'policy/clipped_high_mean_prob': Metric(
+    '', 'Mean probability of the tokens whose ratio is clipped from above.'
+  ),
+  'policy/clipped_response_frac': Metric(
+    'frac', 'Share of responses all of whose tokens are clipped.'
+  ),
   'policy/mean_prob': Metric(
     '', 'Mean probability of the sampled tokens, before the first update.'
+  ),
+  'policy/reference_kl_nats': Metric(
+    'nats',
+    'Mean divergence of the policy from the reference (estimator k3) over the '
+    'trained tokens, before the first update.',
   ),
   'policy/sampler_gap_mean_nats': Metric(
     'nats', "Mean |difference| of the sampler's and the trainer's log-probs."
   ),
   'policy/sampler_gap_max_nats': Metric(
     'nats', "Largest |difference| of the sampler's and the trainer's log-probs."
+  ),
+  'critic/square_error_mean': Metric(
+    '',
+    'Mean square of return - value over the trained tokens, during the '
+    'updates.',
+  ),
+  'critic/clipped_frac': Metric(
+    'frac', 'Share of tokens whose value is held back by critic.value_clip.'
+  ),
+  'critic/explained_frac': Metric(
+    'frac',
+    'Share of the variance of returns that the values explain, before the '
+    'first update; below 0 they are worse than their mean.',
+  ),
+  'critic/grad_norm': Metric(
+    '',
+    'Global norm of the gradient of a critic with layers of its own, before '
+    'clipping, mean over the updates of this step.',
   ),
   'optim/lr': Metric('', 'Learning rate of this step.'),
   'optim/grad_norm': Metric(
@@ -157,7 +238,9 @@ METRICS: dict[str, Metric] = {
     's', 'Wall time of judging responses, a part of the rollout.'
   ),
   'time/old_logp_s': Metric(
-    's', "Wall time of the trainer's log-probs before the first update."
+    's',
+    "Wall time of the trainer's log-probs, the reference's and the critic's "
+    'values before the first update.',
   ),
   'time/update_s': Metric('s', 'Wall time of the updates.'),
   'time/eval_s': Metric('s', 'Wall time of the evaluation.'),

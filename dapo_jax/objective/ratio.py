@@ -1,7 +1,8 @@
 """The importance ratio of a token, between two policies."""
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Largest log-ratio that is exponentiated, [nats]. exp(40) = 2.4e17, so the
 # ratio and its square, which the norm of a gradient sums, stay below
@@ -41,3 +42,47 @@ def token_ratio(
     log_ratio = jnp.where(log_ratio > clamp, clamp, log_ratio)
   log_ratio = jnp.where(log_ratio > MAX_LOG_RATIO, MAX_LOG_RATIO, log_ratio)
   return jnp.exp(log_ratio)
+
+
+def sequence_ratio(
+  logp: Float[Array, '*shape'],
+  logp_old: Float[Array, '*shape'],
+  segment_ids: Int[Array, '*shape'],
+  num_segments: int,
+) -> Float[Array, '*shape']:
+  """Returns each token's share in its response's ratio (GSPO, 2507.18071).
+
+      s   = exp(min(mean_t (logp_t - logp_old_t), 40))       (eq. 7)
+      s_t = sg(s) exp(logp_t - sg(logp_t))                   (eq. 14)
+
+  sg stops the gradient. All tokens of a response have the value s, so they are
+  clipped together; the gradient of s_t by its own logp_t is s, and where the
+  bound acts it is exactly 0, as in `token_ratio`. (verl bounds the mean to 10;
+  the published DCPO baseline takes one mean over a whole micro-batch.)
+
+  Padding has ratio 1 and no gradient, and whatever it holds, NaN included,
+  reaches nothing. The mean is over the tokens that are given: a response must
+  not be split over calls.
+
+  Args:
+    logp: log-probs of the sampled tokens under the policy in training, [nats].
+    logp_old: the same under the policy that sampled them, [nats].
+    segment_ids: the response of each token, 1 to num_segments; 0 = padding. An
+      id is one response in the whole array (`jax.vmap` for ids by row). The
+      ratio of an id beyond num_segments is NaN.
+    num_segments: largest id there can be; static.
+  """
+  counts = segment_ids > 0
+  # Chosen before the difference: a later choice leaves its gradient NaN.
+  logp = jnp.where(counts, logp, 0.0)
+  log_ratio = logp - jnp.where(counts, logp_old, 0.0)
+  ids = jnp.where(counts, segment_ids, 0)
+  add_up = lambda x: jax.ops.segment_sum(
+    x.ravel(), ids.ravel(), num_segments + 1
+  )
+  tokens = add_up(counts.astype(logp.dtype))
+  mean = add_up(jax.lax.stop_gradient(log_ratio)) / jnp.maximum(tokens, 1)
+  mean = jnp.take(mean, ids, mode='fill', fill_value=jnp.nan)
+  own = jnp.exp(logp - jax.lax.stop_gradient(logp))
+  own = jnp.where(counts & ~(mean > MAX_LOG_RATIO), own, 1.0)
+  return jnp.exp(jnp.minimum(mean, MAX_LOG_RATIO)) * own

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -11,9 +12,11 @@ class Surrogate(NamedTuple):
 
   # Loss to minimise, not yet weighted or masked.
   loss: Float[Array, '*shape']
-  # The upper bound acts: advantage > 0 and ratio > high.
+  # The upper bound acts: ratio > high and, in `clipped_surrogate`,
+  # advantage > 0.
   clipped_high: Bool[Array, '*shape']
-  # The lower bound acts: advantage < 0 and ratio < low.
+  # The lower bound acts: ratio < low and, in `clipped_surrogate`,
+  # advantage < 0.
   clipped_low: Bool[Array, '*shape']
   # The dual clip acts: advantage < 0 and ratio > dual_clip.
   clipped_dual: Bool[Array, '*shape']
@@ -65,3 +68,35 @@ def clipped_surrogate(
     counted_ratio = jnp.where(clipped_dual, dual_clip, counted_ratio)
   loss = -advantage * counted_ratio
   return Surrogate(loss, clipped_high, clipped_low, clipped_dual)
+
+
+def cispo(
+  logp: Float[Array, '*shape'],
+  ratio: Float[Array, '*shape'],
+  advantage: Float[Array, '*shape'],
+  low: Float[Array, '*shape'] | float,
+  high: Float[Array, '*shape'] | float,
+) -> Surrogate:
+  """Returns each token's loss with a clipped weight (CISPO, 2506.13585).
+
+      loss = -sg(clip(r, low, high)) A logp            (eq. 4, 5)
+
+  The bounds cut the weight of a token, not the token: each keeps the gradient
+  -clip(r, low, high) A per nat. So the flags say where the weight was cut,
+  whatever the sign of the advantage, also where it is 0; the dual clip has no
+  place here. The paper bounds the weight above only: low = 0.
+
+  Args:
+    logp: log-probs of the sampled tokens under the policy in training, [nats].
+    ratio: finite importance ratios, r.
+    advantage: advantages, A.
+    low: lower bounds, one number or one a token; 0 = none.
+    high: upper bounds, one number or one a token.
+  """
+  clipped_high, clipped_low = ratio > high, ratio < low
+  weight = jnp.where(clipped_high, high, ratio)
+  weight = jax.lax.stop_gradient(jnp.where(clipped_low, low, weight))
+  loss = -weight * advantage * logp
+  return Surrogate(
+    loss, clipped_high, clipped_low, jnp.zeros_like(clipped_high)
+  )

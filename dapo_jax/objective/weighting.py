@@ -28,6 +28,7 @@ def token_weights(
   mode: str,
   max_response_tokens: int | None = None,
   keep: Bool[np.ndarray, 'B'] | None = None,
+  count_masked: bool = False,
 ) -> Float64[np.ndarray, 'B']:
   """Returns the weight that each token of response i has in the loss.
 
@@ -49,6 +50,10 @@ def token_weights(
   masked responses in B, gives NaN when all are masked, and sums over responses
   in its counterpart of `constant`.)
 
+  With `count_masked` a response that `keep` leaves out still weighs 0 but stays
+  in B, P and the sums of lengths: masking one does not make the others weigh
+  more.
+
   Args:
     lengths: response lengths, [tokens].
     prompt_ids: which responses belong together: one id a *draw* of a prompt,
@@ -56,14 +61,16 @@ def token_weights(
     mode: one of `MODES`.
     max_response_tokens: the divisor of 'constant', [tokens]; unused elsewhere.
     keep: False where a response is masked out; None keeps all.
+    count_masked: whether masked responses stay in the divisors.
 
   Raises:
     ValueError: on an unknown mode, or 'constant' without a positive
       max_response_tokens.
   """
   counted = lengths > 0
-  if keep is not None:
-    counted &= keep
+  kept = counted if keep is None else counted & keep
+  if not count_masked:
+    counted = kept
   tokens = np.where(counted, lengths, 0).astype(np.float64)
   responses = np.count_nonzero(counted)
   _, group = np.unique(prompt_ids, return_inverse=True)
@@ -89,4 +96,4 @@ def token_weights(
       f'unknown aggregation {mode!r}; --config.objective.aggregation must be '
       f'one of {", ".join(MODES)}'
     )
-  return np.divide(1.0, divisor, out=np.zeros_like(tokens), where=counted)
+  return np.divide(1.0, divisor, out=np.zeros_like(tokens), where=kept)

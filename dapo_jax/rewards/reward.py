@@ -6,7 +6,7 @@ Host only.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dapo_jax.rewards import dapo_math
+from dapo_jax.rewards import answers, dapo_math
 
 
 class Judgement(NamedTuple):
@@ -28,6 +28,7 @@ def judge(
   length_tokens: int,
   right: float,
   wrong: float,
+  no_answer: float | None,
   overlong: Callable[[int], float],
 ) -> Judgement:
   """Returns the judgement on a response; no text makes it raise.
@@ -41,9 +42,13 @@ def judge(
     length_tokens: length of the response, EOS included, [tokens].
     right: correctness of a right answer (DAPO eq. 7: 1).
     wrong: correctness of a wrong one (DAPO eq. 7: -1).
+    no_answer: correctness of a response without an answer (DCPO eq. 15: -1,
+      where a wrong one has 0); None = that of a wrong one.
     overlong: reward added for a length in tokens (DAPO eq. 13).
   """
   verdict = dapo_math.score(text, gold)
+  if no_answer is not None and verdict.extracted == answers.NO_ANSWER:
+    wrong = no_answer
   return Judgement(
     correct=verdict.correct,
     correctness=right if verdict.correct else wrong,

@@ -50,6 +50,19 @@ def collect(
   return [groups[i] for i in range(len(draws))]
 
 
+def truncated_as_wrong(group: records.Group, *, wrong: float) -> records.Group:
+  """Returns the group with responses that have no EOS judged as wrong.
+
+  That is naive GRPO's treatment of truncation (DAPO 3.4): the policy is told
+  that the reasoning was bad, though only its length was.
+  """
+  truncated = np.array([r.finish == 'length' for r in group.responses])
+  return group._replace(
+    correct=group.correct & ~truncated,
+    correctness=np.where(truncated, wrong, group.correctness),
+  )
+
+
 def _response(
   completion: scheduler.Completion, decode: Callable[[Sequence[int]], str]
 ) -> records.Response:

@@ -92,7 +92,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
       model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
     ),
     engine=engine,
-    to_engine=placement.resharder(engine.params_shardings),
+    to_engine=_to_engine(engine),
   )
 
 
@@ -111,7 +111,16 @@ def export(
   folder: str | pathlib.Path, parts: Parts, params: decoder.Params
 ) -> None:
   """Writes the policy as a Hugging Face folder, its tokenizer included."""
+  params = decoder.without_value_head(params)
   model_folder.save(folder, parts.model, params, tokenizer=parts.tokenizer)
+
+
+def _to_engine(
+  engine: engine_lib.Engine,
+) -> Callable[[decoder.Params], decoder.Params]:
+  """Returns what lays the policy's weights out as the engine wants them."""
+  reshard = placement.resharder(engine.params_shardings)
+  return lambda params: reshard(decoder.without_value_head(params))
 
 
 def saved_model(
@@ -248,6 +257,7 @@ def _judge(config: FrozenConfigDict) -> collect.Judge:
       length_tokens=length_tokens,
       right=config.reward.right,
       wrong=config.reward.wrong,
+      no_answer=config.reward.no_answer,
       overlong=punish,
     )
 

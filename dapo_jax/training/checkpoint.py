@@ -2,7 +2,7 @@
 
 One Orbax item a step holds the train state; one JSON beside it, in the same
 atomic commit, holds the counters, the draw ordinal, the accuracies, metrics
-that have no line yet and the configuration.
+that have no line yet, the prompts' history and the configuration.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from dapo_jax.rollout import dynamic_sampling, meter
+from dapo_jax.rollout import history as history_lib
 
 FORMAT_VERSION = 1
 
@@ -26,6 +27,7 @@ CHANGEABLE = (
   'sampler.',
   'mesh.',
   'optim.lr',
+  'critic.lr',
   'model.allow_download',
   'model.remat',
   'model.logits_chunk_tokens',
@@ -80,6 +82,8 @@ class Progress(NamedTuple):
   # Metrics of the last step while its evaluation and its line are not done;
   # {} before training, when step 0 is still to be evaluated.
   pending: dict[str, int | float] | None = {}
+  # Rewards of each prompt's earlier visits.
+  history: history_lib.History = {}
 
 
 @contextlib.contextmanager
@@ -119,6 +123,7 @@ class Store:
       'config': config,
       **progress._asdict(),
       'counters': progress.counters._asdict(),
+      'history': history_lib.to_json(progress.history),
     }
     self._manager.save(
       step,
@@ -245,7 +250,9 @@ def _leaves(tree: Mapping[str, Any], prefix: str = ''):
 
 
 def _progress(about: Mapping[str, Any]) -> Progress:
+  special = ('counters', 'history')
   return Progress(
     counters=Counters(**about['counters']),
-    **{f: about[f] for f in Progress._fields if f != 'counters'},
+    history=history_lib.from_json(about['history']),
+    **{f: about[f] for f in Progress._fields if f not in special},
   )

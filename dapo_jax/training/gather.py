@@ -55,7 +55,7 @@ def gather(
     on_chunk(totals, chunk, tallies[-1])
 
   def draw(first_ordinal: int, count: int) -> list[records.Group]:
-    return collect.collect(
+    groups = collect.collect(
       trainer.stream.take(first_ordinal, count),
       encode=parts.encode,
       sample=lambda requests: scheduler.generate(
@@ -65,6 +65,10 @@ def gather(
       judge=totals.timed(parts.judge),
       samples_per_prompt=config.rollout.responses_per_prompt,
     )
+    if config.overlong.truncated == 'wrong':
+      wrong = config.reward.wrong
+      groups = [collect.truncated_as_wrong(g, wrong=wrong) for g in groups]
+    return groups
 
   return dynamic_sampling.fill(
     draw, rule(config), first_ordinal=first_ordinal, on_round=tallies.append

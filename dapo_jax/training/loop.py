@@ -4,14 +4,14 @@ One rollout step, in `_step`:
 
   1. prompts are drawn and sampled by the engine, responses graded, and
      groups without signal dropped, until the step is full;
-  2. rewards become advantages, lengths become token weights, groups become
-     packed minibatches;
-  3. the policy's log-probs are taken before it moves, then every minibatch
-     makes one update.
+  2. lengths become token weights, groups become packed minibatches; the
+     policy's log-probs are taken before it moves, rewards become advantages,
+     and every minibatch makes one update (`learn`).
 
 Then `_finish_step` measures accuracy where it is due, writes the metrics and
 saves. Only between two steps is the state a checkpoint: parameters, moments,
-counters and the ordinal of the next draw say all there is to say.
+counters, the ordinal of the next draw and the prompts' history say all there
+is to say.
 """
 
 import math
@@ -19,7 +19,6 @@ import pathlib
 import sys
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import progress as progress_lib
@@ -27,14 +26,14 @@ from dapo_jax.monitor import timers as timers_lib
 from dapo_jax.monitor import writers
 from dapo_jax.rollout import dynamic_sampling, meter, summary
 from dapo_jax.training import (
+  advantages,
   assemble,
   checkpoint,
   evaluate,
   gather,
   interrupt,
-  minibatches,
-  optimizer,
-  update,
+  learn,
+  losses,
 )
 from dapo_jax.training import trainer as trainer_lib
 
@@ -58,11 +57,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
   """
   folder = pathlib.Path(workdir)
   _check_folder(folder)
-  token_loss = update.policy_loss(
-    clip_low=config.objective.clip_low,
-    clip_high=config.objective.clip_high,
-    dual_clip=config.objective.dual_clip,
-  )
+  token_loss = losses.policy_loss(config)
   with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
     changes = store.changes_since_saved(config.to_dict())
     parts = assemble.build(config, folder)
@@ -74,6 +69,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
       progress = _settled(progress, folder)
     ran = not _is_done(config, progress)
     if ran:
+      trainer = trainer_lib.with_reference(trainer)
       state, progress = _run(trainer, store, folder, state, progress, changes)
     model = folder / 'model'
     if _is_done(config, progress) and (ran or not model.exists()):
@@ -165,18 +161,23 @@ def _step(trainer, outlets: Outlets, state, progress):
         totals=totals,
         on_chunk=_watch(trainer, outlets),
       )
-    # 2. Rewards -> advantages, lengths -> weights, groups -> packed rows.
-    batches = minibatches.pack_groups(filled.groups, config, parts.mesh)
-    # 3. The behaviour policy's log-probs, then the updates.
-    state, learned = _learn(trainer, state, batches, timers, step=step)
+    # 2. Groups -> packed rows; rewards -> advantages; then the updates.
+    learned = learn.learn(
+      trainer, state, filled.groups, progress.history, timers, step=step
+    )
   counters = progress.counters.after_step(
-    filled.tally, totals, learned['optim/update_count']
+    filled.tally, totals, learned.metrics['optim/update_count']
   )
   metrics = {
     **counters.metrics(),
     **summary.filter_metrics(filled),
     **summary.group_metrics(filled.groups),
-    **learned,
+    **advantages.metrics(
+      learned.advantages,
+      filled.groups,
+      generated_count=filled.tally.drawn * config.rollout.responses_per_prompt,
+    ),
+    **learned.metrics,
     **totals.metrics(),
     **timers.take(),
   }
@@ -184,40 +185,12 @@ def _step(trainer, outlets: Outlets, state, progress):
   outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
   _note_limit(outlets, filled, gather.rule(config))
-  return state, progress._replace(
-    counters=counters, next_ordinal=filled.next_ordinal, pending=metrics
+  return learned.state, progress._replace(
+    counters=counters,
+    next_ordinal=filled.next_ordinal,
+    history=learned.advantages.history,
+    pending=metrics,
   )
-
-
-def _learn(trainer, state, batches, timers: timers_lib.Timers, *, step: int):
-  """Returns the state after a step's updates, and their metrics."""
-  config = trainer.config
-  with timers.measure('time/old_logp_s'):
-    olds = jax.block_until_ready(
-      [
-        trainer.old_logprobs(state.params, b.rows, b.micro_batches)
-        for b in batches
-      ]
-    )
-  lr = optimizer.warmed_up(
-    config.optim.lr, step=step - 1, warmup_steps=config.optim.warmup_steps
-  )
-  stats = []
-  with timers.measure('time/update_s'):
-    for _ in range(config.learner.epochs):
-      for batch, (logp_old, _) in zip(batches, olds, strict=True):
-        state, moved = trainer.update(
-          state, batch.rows, logp_old, batch.micro_batches, lr
-        )
-        stats.append(moved)
-    # The host waits here: the state is a boundary once this returns.
-    stats = jax.device_get(stats)
-  return state, {
-    **minibatches.metrics(batches, epochs=config.learner.epochs),
-    **update.rollout_metrics([s for _, s in jax.device_get(olds)]),
-    **update.update_metrics(stats),
-    'optim/lr': lr,
-  }
 
 
 def _finish_step(trainer, outlets: Outlets, state, progress):

@@ -7,17 +7,18 @@ from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
-from dapo_jax.objective import advantage as advantage_lib
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import placement
-from dapo_jax.rollout import dynamic_sampling
 from dapo_jax.training import assemble, packing
 
 
 def pack_groups(
   groups: Sequence[records.Group], config: FrozenConfigDict, mesh: Mesh
 ) -> list[packing.Packed]:
-  """Returns a step's minibatches in packed rows, on the mesh."""
+  """Returns a step's minibatches in packed rows, on the mesh.
+
+  The responses of a minibatch are its segments, in the order of the groups.
+  """
   size = config.learner.minibatch_prompts
   batches = []
   for part in split(groups, size=size):
@@ -26,9 +27,8 @@ def pack_groups(
         part,
         aggregation=config.objective.aggregation,
         max_response_tokens=config.rollout.max_response_tokens,
-        ddof=config.advantage.ddof,
-        scale=config.advantage.scale,
-        filtered=config.filter.enabled,
+        mask_truncated=config.overlong.truncated == 'masked',
+        count_masked=config.objective.count_masked,
       ),
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
@@ -73,9 +73,8 @@ def segments(
   *,
   aggregation: str,
   max_response_tokens: int,
-  ddof: int,
-  scale: str,
-  filtered: bool,
+  mask_truncated: bool = False,
+  count_masked: bool = False,
 ) -> list[packing.Segment]:
   """Returns the segments of a minibatch, one a response.
 
@@ -86,34 +85,23 @@ def segments(
     groups: the judged groups of the minibatch.
     aggregation: how token losses are added up, see `weighting`.
     max_response_tokens: the divisor of the aggregation 'constant', [tokens].
-    ddof: of the group's standard deviation, see `advantage`.
-    scale: of the advantages, see `advantage`.
-    filtered: dynamic sampling is on. A uniform group is then one that fills
-      the step up: its advantage is 0, though the overlong punishment may make
-      its rewards differ.
+    mask_truncated: leave responses without an EOS out of the loss (DAPO's
+      overlong filtering, 3.4); their rewards stay in the group's mean.
+    count_masked: whether what is left out is still counted, see `weighting`.
   """
-  rewards = np.stack([records.group_rewards(g) for g in groups])
-  advantages = advantage_lib.group_advantage(rewards, ddof=ddof, scale=scale)
-  if filtered:
-    signal = [[dynamic_sampling.has_signal(g)] for g in groups]
-    advantages = np.where(signal, advantages, 0.0)
-  lengths = np.concatenate([records.lengths_tokens(g) for g in groups])
-  ordinals = np.repeat([g.draw.ordinal for g in groups], rewards.shape[1])
+  flat = [(g, r) for g in groups for r in g.responses]
+  keep = np.array([not mask_truncated or r.finish == 'eos' for _, r in flat])
   weights = weighting.token_weights(
-    lengths,
-    ordinals,
+    np.array([len(r.tokens) for _, r in flat]),
+    np.array([g.draw.ordinal for g, _ in flat]),
     mode=aggregation,
     max_response_tokens=max_response_tokens,
+    keep=keep,
+    count_masked=count_masked,
   )
-  flat = [(g, r) for g in groups for r in g.responses]
   return [
     packing.Segment(
-      g.draw.ordinal,
-      g.prompt_tokens,
-      r.tokens,
-      r.logp_sampler,
-      float(a),
-      float(w),
+      g.draw.ordinal, g.prompt_tokens, r.tokens, r.logp_sampler, float(w)
     )
-    for (g, r), a, w in zip(flat, advantages.ravel(), weights, strict=True)
+    for (g, r), w in zip(flat, weights, strict=True)
   ]

@@ -21,7 +21,6 @@ class Segment(NamedTuple):
   prompt_tokens: Int[np.ndarray, ' T']
   response_tokens: Int[np.ndarray, ' T']
   logp_sampler: Float[np.ndarray, ' T']
-  advantage: float
   token_weight: float
 
 
@@ -30,6 +29,10 @@ class Block(NamedTuple):
 
   segments: tuple[int, ...]
   tokens: int  # places in a row
+
+
+# Flat row, first place and length of each segment's response.
+Places = tuple[tuple[int, int, int], ...]
 
 
 class Rows(NamedTuple):
@@ -48,7 +51,6 @@ class Rows(NamedTuple):
   prefix_ids: Int[Array | np.ndarray, 'M R T']
   is_response: Float[Array | np.ndarray, 'M R T']  # 1 where one is predicted
   token_weight: Float[Array | np.ndarray, 'M R T']
-  advantage: Float[Array | np.ndarray, 'M R T']
   logp_sampler: Float[Array | np.ndarray, 'M R T']
 
 
@@ -56,6 +58,7 @@ class Packed(NamedTuple):
   """Rows, and how much of them is used."""
 
   rows: Rows
+  places: Places
   micro_batches: int  # the first so many hold segments; the rest is empty
   real_tokens: int
   row_tokens: int  # of the micro-batches that are computed
@@ -129,20 +132,47 @@ def pack(
   micro_batches = -(-len(plan) // micro_batch_rows)
   most = -(-max_segments // micro_batch_rows)
   flat = _empty(most * micro_batch_rows, row_tokens)
+  places = {}
   for row, numbers in enumerate(plan):
     begin, free_id = 0, 1
     for block in (parts[n] for n in numbers):
       members = [segments[n] for n in block.segments]
-      _write(_Place(flat, row, begin, free_id), members)
+      found = _write(_Place(flat, row, begin, free_id), members)
+      places |= zip(block.segments, found, strict=True)
       begin += block.tokens
       free_id += 1 if len(members) == 1 else 1 + len(members)
   shape = (most, micro_batch_rows, row_tokens)
   return Packed(
     Rows(*(field.reshape(shape) for field in flat)),
+    places=tuple(places[n] for n in range(len(segments))),
     micro_batches=micro_batches,
     real_tokens=sum(b.tokens for b in parts),
     row_tokens=micro_batches * micro_batch_rows * row_tokens,
   )
+
+
+def take(
+  field: Float[np.ndarray, 'M R T'], places: Places
+) -> list[Float[np.ndarray, ' _']]:
+  """Returns what a field of the rows holds for each segment's response."""
+  flat = field.reshape(-1, field.shape[-1])
+  return [flat[row, begin : begin + n] for row, begin, n in places]
+
+
+def spread(
+  values: Sequence[float | Float[np.ndarray, ' _']],
+  places: Places,
+  *,
+  shape: tuple[int, int, int],
+) -> Float[np.ndarray, 'M R T']:
+  """Returns a field of the rows: each segment's value on its response.
+
+  The value is one number or one a token; places of no response hold 0.
+  """
+  flat = np.zeros((shape[0] * shape[1], shape[2]), np.float32)
+  for value, (row, begin, n) in zip(values, places, strict=True):
+    flat[row, begin : begin + n] = value
+  return flat.reshape(shape)
 
 
 class _Place(NamedTuple):
@@ -155,7 +185,7 @@ class _Place(NamedTuple):
 
 
 def _empty(rows: int, row_tokens: int) -> Rows:
-  kinds = {'is_response', 'token_weight', 'advantage', 'logp_sampler'}
+  kinds = {'is_response', 'token_weight', 'logp_sampler'}
   return Rows(
     *(
       np.zeros((rows, row_tokens), np.float32 if field in kinds else np.int32)
@@ -164,8 +194,10 @@ def _empty(rows: int, row_tokens: int) -> Rows:
   )
 
 
-def _write(place: _Place, members: Sequence[Segment]) -> None:
-  """Writes one prompt and the responses behind it."""
+def _write(
+  place: _Place, members: Sequence[Segment]
+) -> list[tuple[int, int, int]]:
+  """Writes one prompt and the responses behind it; returns their places."""
   flat, row, begin, prefix_id = place
   prompt = members[0].prompt_tokens
   prefix = slice(begin, begin + len(prompt) - 1)
@@ -175,6 +207,7 @@ def _write(place: _Place, members: Sequence[Segment]) -> None:
   flat.segment_ids[row, prefix] = prefix_id
   flat.prefix_ids[row, prefix] = prefix_id
   begin = prefix.stop
+  places = []
   for number, s in enumerate(members):
     here = slice(begin, begin + len(s.response_tokens))
     flat.tokens[row, here] = [prompt[-1], *s.response_tokens[:-1]]
@@ -187,6 +220,7 @@ def _write(place: _Place, members: Sequence[Segment]) -> None:
     flat.prefix_ids[row, here] = prefix_id
     flat.is_response[row, here] = 1.0
     flat.token_weight[row, here] = s.token_weight
-    flat.advantage[row, here] = s.advantage
     flat.logp_sampler[row, here] = s.logp_sampler
+    places.append((row, begin, len(s.response_tokens)))
     begin = here.stop
+  return places

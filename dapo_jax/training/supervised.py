@@ -16,6 +16,7 @@ from dapo_jax.training import (
   checkpoint,
   evaluate,
   interrupt,
+  losses,
   optimizer,
   packing,
   update,
@@ -55,7 +56,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     parts = assemble.build(config, folder)
     _check_solutions(parts.train_prompts)
     trainer = trainer_lib.make_trainer(
-      config, parts, update.supervised_loss, temperature=1.0
+      config, parts, losses.supervised_loss, temperature=1.0
     )
     with (
       interrupt.Guard() as guard,
@@ -78,7 +79,7 @@ def _train(trainer, store, metrics, guard) -> Result:
   c = trainer.config.sft
   state, progress = trainer_lib.start_or_resume(trainer, store)
   metrics.keep_until(progress.counters.updates)
-  losses = []
+  seen = []
   while True:
     step = progress.counters.updates
     if step % c.eval_every_steps == 0 or step == c.steps:
@@ -86,11 +87,11 @@ def _train(trainer, store, metrics, guard) -> Result:
         found = _measure(trainer, state, guard.check)
       except interrupt.Interrupted:
         return Result(state, progress, finished=False)
-      if losses:
-        found['sft/loss'] = float(np.mean([float(x) for x in losses]))
+      if seen:
+        found['sft/loss'] = float(np.mean([float(x) for x in seen]))
       metrics.write(step, found | {'sft/step_count': step})
       print(_line(found, step=step), flush=True)
-      losses = []
+      seen = []
       if step:
         store.save(state, progress, trainer.config.to_dict())
       accuracy = found['eval/accuracy_frac']
@@ -100,10 +101,16 @@ def _train(trainer, store, metrics, guard) -> Result:
       return Result(state, progress, finished=False)
     batch = _batch(trainer, step)
     lr = optimizer.warmed_up(c.lr, step=step, warmup_steps=c.warmup_steps)
+    # Examples were sampled by nobody and have no advantage: zeros.
+    zeros = batch.rows.logp_sampler
     state, stats = trainer.update(
-      state, batch.rows, batch.rows.logp_sampler, batch.micro_batches, lr
+      state,
+      batch.rows,
+      update.Experience(zeros, zeros),
+      batch.micro_batches,
+      lr,
     )
-    losses.append(stats.loss)
+    seen.append(stats.loss)
     counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
     progress = progress._replace(counters=counters)
 
@@ -140,7 +147,6 @@ def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
       parts.encode(d.prompt),
       r,
       np.zeros(len(r), np.float32),
-      0.0,
       float(w),
     )
     for d, r, w in zip(draws, responses, weights, strict=True)

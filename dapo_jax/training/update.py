@@ -19,16 +19,21 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import decoder, token_logprobs
-from dapo_jax.objective import clip, diagnostics, ratio, surrogate
+from dapo_jax.objective import diagnostics
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.training import packing
+from dapo_jax.training import losses, packing, value_fit
 
 
 class TrainState(NamedTuple):
-  """Everything the optimizer changes."""
+  """Everything the optimizers change.
+
+  Programs see a state without a critic: each moves one model.
+  """
 
   params: decoder.Params
   opt_state: Any
+  # The `TrainState` of a critic with layers of its own; None without one.
+  critic: Any = None
 
 
 class RolloutStats(NamedTuple):
@@ -41,12 +46,27 @@ class RolloutStats(NamedTuple):
   gap_max: Float[Array, '']
 
 
+class TokenStats(NamedTuple):
+  """Sums over a micro-batch: of ratios, of values; None where none are."""
+
+  ratios: diagnostics.RatioStats | None = None
+  values: value_fit.ValueStats | None = None
+
+
 class UpdateStats(NamedTuple):
   """What one update did."""
 
   loss: Float[Array, '']
   grad_norm: Float[Array, '']
-  ratios: diagnostics.RatioStats
+  ratios: diagnostics.RatioStats | None
+  values: value_fit.ValueStats | None = None
+
+
+class Shared(NamedTuple):
+  """How the policy's loss trains a critic that shares its layers."""
+
+  coef: float
+  clip: float | None
 
 
 class Forward(NamedTuple):
@@ -57,33 +77,16 @@ class Forward(NamedTuple):
   chunk_tokens: int
 
 
-# (logp, logp_old, advantage, which tokens count) of a micro-batch -> the
-# loss of each token and the statistics of its ratios.
-TokenLoss = Callable[
-  [Array, Array, Array, Array], tuple[Array, diagnostics.RatioStats]
-]
+class Experience(NamedTuple):
+  """What is known of each response token before a rollout's first update."""
 
-
-def policy_loss(
-  *, clip_low: float, clip_high: float, dual_clip: float | None
-) -> TokenLoss:
-  """Returns DAPO's token loss (eq. 8 without its sums)."""
-  low, high = clip.fixed_bounds(clip_low, clip_high)
-
-  def token_loss(logp, logp_old, advantage, mask):
-    r = ratio.token_ratio(logp, logp_old)
-    s = surrogate.clipped_surrogate(
-      r, advantage, low, high, dual_clip=dual_clip
-    )
-    return s.loss, diagnostics.ratio_stats(s, r, mask)
-
-  return token_loss
-
-
-def supervised_loss(logp, logp_old, advantage, mask):
-  """Returns the negative log-likelihood of each token, -logp."""
-  del logp_old, advantage, mask
-  return -logp, diagnostics.empty()
+  logp_old: Float[Array, 'M R T']
+  advantage: Float[Array, 'M R T']
+  # Of the reference policy; None without one.
+  logp_ref: Float[Array, 'M R T'] | None = None
+  # What the critic expected and what came; None without one.
+  value_old: Float[Array, 'M R T'] | None = None
+  returns: Float[Array, 'M R T'] | None = None
 
 
 def state_shardings(
@@ -140,10 +143,13 @@ def make_old_logprobs(forward: Forward) -> Callable:
   """
 
   def old_logprobs(params, rows: packing.Rows, micro_batches):
+    model = nnx.merge(forward.model.graphdef, params)
+
     def body(i, carry):
       logp_old, stats = carry
-      part = _micro_batch(rows, i)
-      out = _logprobs(forward, params, part, entropy=True)
+      part = micro_batch(rows, i)
+      hidden = hidden_states(model, part)
+      out = _logprobs(forward, model, hidden, part, entropy=True)
       return logp_old.at[i].set(out.logp), _add(stats, _stats(out, part))
 
     zeros = RolloutStats(*(jnp.zeros(()),) * 5)
@@ -156,62 +162,141 @@ def make_old_logprobs(forward: Forward) -> Callable:
 
 def make_update(
   forward: Forward,
-  token_loss: TokenLoss,
+  token_loss: losses.TokenLoss,
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
+  *,
+  entropy: bool = False,
+  shared: Shared | None = None,
 ) -> Callable:
-  """Returns the jitted update.
+  """Returns the jitted update of a policy, see `make_step`.
 
-  It maps (state, rows, logp_old, number of micro-batches, learning rate) to
-  (state, UpdateStats) and donates the state. The number of micro-batches and
-  the rate are arrays: no value of them compiles anything.
+  Args:
+    forward: how log-probs are taken.
+    token_loss: the loss of each token.
+    optimizer: gives the direction of a gradient.
+    shardings: of the state.
+    entropy: whether the loss asks for the policy's entropy.
+    shared: how a value head on the policy is trained; None without one.
   """
 
-  def micro_loss(params, part: packing.Rows, logp_old):
-    logp = _logprobs(forward, params, part, entropy=False).logp
-    counts = part.token_weight > 0
-    # Chosen before the loss, not after: padding can hold anything, and where
-    # the loss is NaN a later choice leaves its gradient NaN.
-    logp, logp_old, advantage = (
-      jnp.where(counts, x, 0.0) for x in (logp, logp_old, part.advantage)
-    )
-    loss, stats = token_loss(logp, logp_old, advantage, counts)
-    return jnp.sum(loss * part.token_weight), stats
+  def micro_loss(params, part: packing.Rows, known: Experience):
+    model = nnx.merge(forward.model.graphdef, params)
+    hidden = hidden_states(model, part)
+    out = _logprobs(forward, model, hidden, part, entropy=entropy)
+    loss, ratios = token_loss(_tokens(out, part, known))
+    values = None
+    if shared:
+      more, values = value_fit.loss(
+        model.values(hidden),
+        known.value_old,
+        known.returns,
+        counts=part.token_weight > 0,
+        clip=shared.clip,
+      )
+      loss += shared.coef * more
+    return jnp.sum(loss * part.token_weight), TokenStats(ratios, values)
 
-  def update(state, rows, logp_old, micro_batches, lr):
+  nothing = TokenStats(
+    diagnostics.empty(), value_fit.nothing() if shared else None
+  )
+  return make_step(micro_loss, optimizer, shardings, nothing=nothing)
+
+
+def make_step(
+  micro_loss: Callable,
+  optimizer: optax.GradientTransformation,
+  shardings: TrainState,
+  *,
+  nothing: TokenStats,
+) -> Callable:
+  """Returns a jitted gradient step over all micro-batches.
+
+  It maps (state, rows, experience, number of micro-batches, learning rate) to
+  (state, UpdateStats) and donates the state. The number of micro-batches and
+  the rate are arrays: no value of them compiles anything.
+
+  Args:
+    micro_loss: maps (params, rows, experience) of a micro-batch to its part
+      of the loss and its statistics.
+    optimizer: gives the direction of a gradient.
+    shardings: of the state.
+    nothing: the statistics of no token.
+  """
+
+  def step(state, rows, experience, micro_batches, lr):
     def body(i, carry):
       loss, stats, grads = carry
       (more, more_stats), more_grads = jax.value_and_grad(
         micro_loss, has_aux=True
-      )(state.params, _micro_batch(rows, i), logp_old[i])
+      )(state.params, micro_batch(rows, i), micro_batch(experience, i))
       grads = jax.tree.map(jnp.add, grads, more_grads)
       grads = jax.lax.with_sharding_constraint(grads, shardings.params)
-      return loss + more, diagnostics.merge(stats, more_stats), grads
+      return loss + more, _merge(stats, more_stats), grads
 
     zeros = jax.tree.map(jnp.zeros_like, state.params)
     loss, stats, grads = jax.lax.fori_loop(
-      0, micro_batches, body, (jnp.zeros(()), diagnostics.empty(), zeros)
+      0, micro_batches, body, (jnp.zeros(()), nothing, zeros)
     )
     direction, opt_state = optimizer.update(
       grads, state.opt_state, state.params
     )
     params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
-    stats = UpdateStats(loss, optax.tree.norm(grads), stats)
-    return TrainState(params, opt_state), stats
+    moved = UpdateStats(loss, optax.tree.norm(grads), *stats)
+    return TrainState(params, opt_state), moved
 
-  return jax.jit(update, donate_argnums=0, out_shardings=(shardings, None))
+  return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def _logprobs(
-  forward: Forward, params, part: packing.Rows, *, entropy: bool
-) -> token_logprobs.TokenLogprobs:
-  model = nnx.merge(forward.model.graphdef, params)
-  hidden = model(
+def _merge(a: TokenStats, b: TokenStats) -> TokenStats:
+  return TokenStats(
+    a.ratios and diagnostics.merge(a.ratios, b.ratios),
+    a.values and jax.tree.map(jnp.add, a.values, b.values),
+  )
+
+
+def _tokens(
+  out: token_logprobs.TokenLogprobs, part: packing.Rows, known: Experience
+) -> losses.Tokens:
+  """Returns what the loss sees: 0 wherever no token counts.
+
+  Chosen before the loss, not after: padding can hold anything, and where the
+  loss is NaN a later choice leaves its gradient NaN.
+  """
+  counts = part.token_weight > 0
+  chosen = lambda x: None if x is None else jnp.where(counts, x, 0.0)
+  return losses.Tokens(
+    logp=chosen(out.logp),
+    logp_old=chosen(known.logp_old),
+    logp_sampler=chosen(part.logp_sampler),
+    advantage=chosen(known.advantage),
+    logp_ref=chosen(known.logp_ref),
+    entropy=chosen(out.entropy),
+    counts=counts,
+    segment_ids=jnp.where(counts, part.segment_ids, 0),
+  )
+
+
+def hidden_states(
+  model: decoder.Decoder, part: packing.Rows
+) -> Float[Array, 'R T D']:
+  """Returns a model's final hidden states over the rows of a micro-batch."""
+  return model(
     part.tokens,
     positions=part.positions,
     segment_ids=part.segment_ids,
     prefix_ids=part.prefix_ids,
   )
+
+
+def _logprobs(
+  forward: Forward,
+  model: decoder.Decoder,
+  hidden: Float[Array, 'R T D'],
+  part: packing.Rows,
+  *,
+  entropy: bool,
+) -> token_logprobs.TokenLogprobs:
   return token_logprobs.token_logprobs(
     hidden,
     part.targets,
@@ -223,8 +308,9 @@ def _logprobs(
   )
 
 
-def _micro_batch(rows: packing.Rows, i: Int[Array, '']) -> packing.Rows:
-  return packing.Rows(*(field[i] for field in rows))
+def micro_batch(tree: Any, i: Int[Array, '']) -> Any:
+  """Returns micro-batch `i` of arrays that have a leading axis M."""
+  return jax.tree.map(lambda field: field[i], tree)
 
 
 def _stats(
@@ -270,7 +356,10 @@ def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
   if not parts:
     return {'optim/update_count': 0}
   ratios = functools.reduce(diagnostics.merge, [p.ratios for p in parts])
-  return {
+  critic = (
+    value_fit.metrics([p.values for p in parts]) if parts[0].values else {}
+  )
+  return critic | {
     'policy/loss': float(np.mean([p.loss for p in parts])),
     'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
     'optim/update_count': len(parts),

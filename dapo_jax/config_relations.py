@@ -1,0 +1,233 @@
+"""The rules that the values of a configuration keep together."""
+
+import ml_collections
+
+from dapo_jax import config_fault
+
+
+def check(config: ml_collections.ConfigDict) -> None:
+  """Checks what one value says of another.
+
+  Raises:
+    ConfigError: names the rule, the values and the flags to change.
+  """
+  _check_mesh(config)
+  _check_model(config)
+  _check_source(config)
+  _check_arithmetic(config)
+  _check_template(config)
+  _check_eval(config)
+  _check_lengths(config)
+  _check_objective(config)
+  _check_update(config)
+
+
+def _check_mesh(config: ml_collections.ConfigDict) -> None:
+  """Checks what can be said of the mesh before the devices are counted."""
+  paths = ('mesh.data', 'mesh.fsdp', 'mesh.tensor')
+  for path in paths:
+    config_fault.require(
+      config[path] == -1 or config[path] >= 1,
+      f'{path} ({config[path]}) must be at least 1, or -1 for what is left',
+      path,
+    )
+  free = [path for path in paths if config[path] == -1]
+  config_fault.require(
+    len(free) <= 1,
+    f'at most one mesh axis can be -1, not {" and ".join(free)}',
+    *free,
+  )
+
+
+def _check_model(config: ml_collections.ConfigDict) -> None:
+  """Checks the shape of a model with random weights."""
+  if config.model.path:
+    return
+  model = config.model
+  config_fault.require(
+    model.heads % model.kv_heads == 0,
+    f'model.heads ({model.heads}) must be divisible by model.kv_heads '
+    f'({model.kv_heads})',
+    'model.heads',
+    'model.kv_heads',
+  )
+  config_fault.require(
+    model.head_dim % 2 == 0,
+    f'model.head_dim ({model.head_dim}) must be even: rotary embeddings turn '
+    'pairs',
+    'model.head_dim',
+  )
+  splits = (
+    ('mesh.fsdp', ('model.embed_dim',)),
+    ('mesh.tensor', ('model.heads', 'model.kv_heads', 'model.ffw_dim')),
+    ('sampler.tensor', ('model.heads', 'model.kv_heads', 'model.ffw_dim')),
+  )
+  for shards, sizes in splits:
+    for size in sizes:
+      config_fault.require(
+        config[shards] == -1 or config[size] % config[shards] == 0,
+        f'{size} ({config[size]}) must be divisible by {shards} '
+        f'({config[shards]})',
+        shards,
+        size,
+      )
+
+
+def _check_source(config: ml_collections.ConfigDict) -> None:
+  """Checks that prompts are named: the papers' configs leave that open."""
+  config_fault.require(
+    bool(config.data.source),
+    "data.source ('') must name a JSONL file, or be arithmetic",
+    'data.source',
+  )
+
+
+def _check_arithmetic(config: ml_collections.ConfigDict) -> None:
+  """Checks that there are sums to make."""
+  c = config.data.arithmetic
+  config_fault.require(
+    config.data.source != 'arithmetic' or c.min_terms <= c.terms,
+    f'data.arithmetic.min_terms ({c.min_terms}) must be at most '
+    f'data.arithmetic.terms ({c.terms})',
+    'data.arithmetic.min_terms',
+    'data.arithmetic.terms',
+  )
+
+
+def _check_template(config: ml_collections.ConfigDict) -> None:
+  """Checks that a chat has a form."""
+  config_fault.require(
+    config.data.template != 'chat'
+    or bool(config.model.path or config.tokenizer.path),
+    'data.template chat is the form of a model that exists: it needs '
+    'model.path, or a tokenizer.path',
+    'data.template',
+    'model.path',
+    'tokenizer.path',
+  )
+
+
+def _check_eval(config: ml_collections.ConfigDict) -> None:
+  """Checks that there are problems to evaluate and that samples differ."""
+  if not config.eval.source:
+    config_fault.require(
+      config.data.source == 'arithmetic',
+      f'eval.source must name a JSONL file: data.source ({config.data.source}) '
+      'holds no problems out for evaluation',
+      'eval.source',
+    )
+    config_fault.require(
+      config.data.arithmetic.held_out_frac > 0,
+      'data.arithmetic.held_out_frac (0.0) must be above 0, or eval.source '
+      'name a JSONL file',
+      'data.arithmetic.held_out_frac',
+      'eval.source',
+    )
+  samples = config.eval.samples_per_prompt
+  config_fault.require(
+    config.eval.temperature > 0 or samples == 1,
+    f'eval.samples_per_prompt ({samples}) must be 1 at eval.temperature 0: '
+    'greedy samples of a problem are all the same',
+    'eval.samples_per_prompt',
+    'eval.temperature',
+  )
+
+
+def _check_lengths(config: ml_collections.ConfigDict) -> None:
+  """Checks the lengths, in tokens, against each other."""
+  response = config.rollout.max_response_tokens
+  cache = config.overlong.cache_tokens
+  config_fault.require(
+    not config.overlong.enabled or cache <= response,
+    f'overlong.cache_tokens ({cache}) must be at most '
+    f'rollout.max_response_tokens ({response})',
+    'overlong.cache_tokens',
+    'rollout.max_response_tokens',
+  )
+  longest = config.data.max_prompt_tokens + response
+  pack = config.learner.pack_tokens
+  config_fault.require(
+    pack is None or pack >= longest,
+    f'learner.pack_tokens ({pack}) must be at least data.max_prompt_tokens + '
+    f'rollout.max_response_tokens ({config.data.max_prompt_tokens} + '
+    f'{response} = {longest})',
+    'learner.pack_tokens',
+  )
+
+
+def _check_objective(config: ml_collections.ConfigDict) -> None:
+  """Checks the rewards and the bounds on the ratio."""
+  right, wrong = config.reward.right, config.reward.wrong
+  config_fault.require(
+    right > wrong,
+    f'reward.right ({right}) must be above reward.wrong ({wrong})',
+    'reward.right',
+    'reward.wrong',
+  )
+  no_answer = config.reward.no_answer
+  config_fault.require(
+    no_answer is None or no_answer <= wrong,
+    f'reward.no_answer ({no_answer}) must be at most reward.wrong ({wrong}), '
+    'or none',
+    'reward.no_answer',
+  )
+  _check_combinations(config)
+  dual, high = config.objective.dual_clip, config.objective.clip_high
+  config_fault.require(
+    dual is None or dual > 1 + high,
+    f'objective.dual_clip ({dual}) must be above 1 + objective.clip_high '
+    f'(1 + {high}), or none',
+    'objective.dual_clip',
+  )
+
+
+def _check_combinations(config: ml_collections.ConfigDict) -> None:
+  """Checks that no setting is given that another one makes idle."""
+  c = config.objective
+  config_fault.require(
+    c.surrogate == 'clipped' or c.dual_clip is None,
+    f'objective.dual_clip ({c.dual_clip}) bounds the clipped surrogate: it '
+    f'must be none where objective.surrogate is {c.surrogate}',
+    'objective.dual_clip',
+    'objective.surrogate',
+  )
+  group_size = config.rollout.responses_per_prompt
+  config_fault.require(
+    group_size >= 2
+    or (config.advantage.estimator == 'gae' and not config.filter.enabled),
+    f'rollout.responses_per_prompt ({group_size}) must be at least 2: one '
+    'response has no group to compare with, unless advantage.estimator is gae '
+    'and filter.enabled is false',
+    'rollout.responses_per_prompt',
+  )
+  config_fault.require(
+    c.ratio == 'token' or c.log_ratio_clamp is None,
+    f'objective.log_ratio_clamp ({c.log_ratio_clamp}) bounds the ratio of a '
+    f'token: it must be none where objective.ratio is {c.ratio}',
+    'objective.log_ratio_clamp',
+    'objective.ratio',
+  )
+
+
+def _check_update(config: ml_collections.ConfigDict) -> None:
+  """Checks that prompts are cut into whole minibatches, rows into shards."""
+  prompts = config.rollout.prompts_per_step
+  minibatch = config.learner.minibatch_prompts
+  divisors = [str(d) for d in range(1, prompts + 1) if prompts % d == 0]
+  config_fault.require(
+    prompts % minibatch == 0,
+    f'rollout.prompts_per_step ({prompts}) must be divisible by '
+    f'learner.minibatch_prompts ({minibatch} prompts = '
+    f'{minibatch * config.rollout.responses_per_prompt} responses), so it can '
+    f'be {", ".join(divisors)}',
+    'learner.minibatch_prompts',
+    'rollout.prompts_per_step',
+  )
+  rows = config.learner.micro_batch_rows
+  data, fsdp = config.mesh.data, config.mesh.fsdp
+  config_fault.require(
+    -1 in (data, fsdp) or rows % (data * fsdp) == 0,
+    f'learner.micro_batch_rows ({rows}) must be divisible by mesh.data x '
+    f'mesh.fsdp ({data} x {fsdp} = {data * fsdp})',
+    'learner.micro_batch_rows',
+  )

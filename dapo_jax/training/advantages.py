@@ -1,0 +1,92 @@
+"""The advantages of a step: from rewards, and what is remembered of prompts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.data import records
+from dapo_jax.objective import advantage as advantage_lib
+from dapo_jax.rollout import dynamic_sampling, history
+
+# An advantage smaller than this moves nothing: it is rounding.
+_USED = 1e-8
+
+
+class Advantages(NamedTuple):
+  """Of a step's groups, in their order, and the history they leave."""
+
+  values: Float64[np.ndarray, 'P G']
+  history: history.History
+
+
+def of_groups(
+  groups: Sequence[records.Group],
+  rewards: Float64[np.ndarray, 'P G'],
+  known: history.History,
+  config: FrozenConfigDict,
+) -> Advantages:
+  """Returns the advantages that a configuration asks for.
+
+  With dynamic sampling on, a uniform group is one that fills the step up: its
+  advantage is 0, though the overlong punishment may make its rewards differ.
+
+  Args:
+    groups: judged groups, by draw ordinal.
+    rewards: their rewards, every component and penalty added.
+    known: the rewards of earlier visits; only SAS looks at them.
+    config: the sections `advantage` and `filter` are read.
+  """
+  c = config.advantage
+  if not groups:
+    return Advantages(rewards, known)
+  if c.estimator == 'smooth':
+    memory = history.Memory(c.history_window_visits, c.history_decay)
+    values, known = history.smooth_advantages(
+      groups, rewards, known, ddof=c.ddof, memory=memory
+    )
+  else:
+    values = advantage_lib.group_advantage(
+      rewards, ddof=c.ddof, scale=c.scale, baseline=c.baseline
+    )
+  if config.filter.enabled:
+    signal = [[dynamic_sampling.has_signal(g)] for g in groups]
+    values = np.where(signal, values, 0.0)
+  return Advantages(values, known)
+
+
+def metrics(
+  advantages: Advantages,
+  groups: Sequence[records.Group],
+  *,
+  generated_count: int,
+) -> dict[str, int | float]:
+  """Returns the `advantage/` metrics of a step.
+
+  Args:
+    advantages: of the groups that are trained.
+    groups: these groups.
+    generated_count: all responses that were sampled for the step, those that
+      the filter dropped included.
+  """
+  if not groups:
+    return {'advantage/used_frac': 0.0}
+  size = np.abs(advantages.values)
+  used = size > _USED
+  visits = [
+    advantages.history[g.draw.prompt.id].visits
+    for g in groups
+    if g.draw.prompt.id in advantages.history
+  ]
+  found = {
+    # Response utilization ratio, RUR (DCPO eq. 10).
+    'advantage/used_frac': int(used.sum()) / generated_count,
+    'advantage/used_of_trained_frac': float(used.mean()),
+    'advantage/used_groups_frac': float(used.any(axis=1).mean()),
+    'advantage/abs_mean': float(size.mean()),
+  }
+  if visits:
+    found['advantage/visits_mean_count'] = float(np.mean(visits))
+  return found

@@ -1,0 +1,207 @@
+"""Tests of `training.learn`: one step's learning, whole, on a tiny policy."""
+
+import tempfile
+
+import jax
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tiny_groups
+import tiny_run
+import tolerances
+from dapo_jax.monitor import catalogue, timers
+from dapo_jax.training import assemble, checkpoint, learn, losses, trainer
+
+_PPO = {'advantage.estimator': 'gae', 'filter.enabled': False}
+_SHARED = {**_PPO, 'critic.shares_layers': True}
+_KL = {'objective.kl_coef': 0.1}
+_DCPO = {
+  'advantage.estimator': 'smooth',
+  'advantage.ddof': 0,
+  'objective.bounds': 'dac',
+  'objective.clip_low': 0.16,
+  'objective.clip_high': 0.2,
+  'objective.dual_clip': 10.0,
+  'objective.aggregation': 'only_token_mean',
+  'filter.enabled': False,
+}
+_EVERY_TERM = {
+  'objective.ratio': 'sequence',
+  'objective.kl_coef': 0.1,
+  'objective.entropy_coef': 0.1,
+  'objective.sampler_correction': 'sequence_truncate',
+}
+
+
+def _groups():
+  return [
+    tiny_groups.group((1, 0, 0, 0), ordinal=0, lengths=[2, 6, 4, 3]),
+    tiny_groups.group((1, 1, 0, 1), ordinal=1, lengths=[5, 1, 7, 2]),
+    tiny_groups.group((0, 0, 1, 0), ordinal=2, lengths=[3, 3, 2, 6]),
+    tiny_groups.group((0, 1, 1, 0), ordinal=3, lengths=[4, 8, 1, 5]),
+  ]
+
+
+class _Test(parameterized.TestCase):
+  def start(self, changes, *, devices=1):
+    """Returns (trainer, its first state)."""
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    config = tiny_run.policy_config(changes)
+    with tiny_run.devices(devices):
+      parts = assemble.build(config, folder.name)
+    made = trainer.make_trainer(
+      config,
+      parts,
+      losses.policy_loss(config),
+      temperature=config.rollout.temperature,
+    )
+    made = trainer.with_reference(made)
+    with checkpoint.open_store(folder.name, keep=1) as store:
+      state, _ = trainer.start_or_resume(made, store)
+    return made, state
+
+  def learn(self, changes=None, *, steps=1, devices=1, known=None):
+    """Returns what the last of some steps over the same groups leaves."""
+    made, state = self.start(changes or {}, devices=devices)
+    known = known or {}
+    for step in range(1, steps + 1):
+      found = learn.learn(
+        made, state, _groups(), known, timers.Timers(), step=step
+      )
+      state, known = found.state, found.advantages.history
+      catalogue.check(found.metrics)
+    return found
+
+  def distance(self, a, b):
+    """Returns how far two policies are from each other."""
+    gaps = jax.tree.map(
+      lambda x, y: float(np.abs(np.asarray(x) - np.asarray(y)).max()), a, b
+    )
+    return max(jax.tree.leaves(gaps))
+
+
+class EveryObjectiveTest(_Test):
+  """What `losses_test` takes apart, whole and on many devices."""
+
+  @parameterized.named_parameters(
+    ('dapo', {}),
+    ('dcpo', _DCPO),
+    ('every_term', _EVERY_TERM),
+    ('ppo', _PPO),
+    ('ppo_shared', _SHARED),
+  )
+  def test_it_moves_the_policy_on_one_and_on_8_devices_alike(self, changes):
+    # The first update has ratio 1 everywhere: a second step has others.
+    one = self.learn(changes, steps=2)
+    eight = self.learn(changes, steps=2, devices=8)
+    self.assertGreater(one.metrics['optim/grad_norm'], 1e-3)
+    self.assertLess(one.metrics['policy/ratio_min'], 0.99)
+    for name in ('optim/grad_norm', 'policy/loss', 'policy/ratio_mean'):
+      np.testing.assert_allclose(
+        one.metrics[name],
+        eight.metrics[name],
+        rtol=1e-3,
+        atol=tolerances.F32_ATOL,
+        err_msg=name,
+      )
+
+
+# So fast that ratios reach their bounds within three steps.
+_LOUD = {'optim.lr': 2e-2, 'optim.warmup_steps': 1}
+
+
+class ReferenceTest(_Test):
+  def test_there_is_none_unless_the_loss_asks(self):
+    self.assertIsNone(self.start({})[0].reference)
+    self.assertIsNotNone(self.start(_KL)[0].reference)
+
+  def test_it_stays_where_the_run_began(self):
+    made, state = self.start({**_KL, **_LOUD})
+    first = jax.device_get(state.params)
+    found = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
+    self.assertGreater(self.distance(found.state.params, first), 1e-3)
+    self.assertEqual(self.distance(made.reference, first), 0.0)
+
+  def test_in_the_reward_it_changes_advantages(self):
+    # In the first step the policy is the reference, and nothing is taken off.
+    flags = {**_LOUD, 'objective.kl_coef': 0.5}
+    reward = {**flags, 'objective.kl_place': 'reward'}
+    np.testing.assert_allclose(
+      self.learn(reward).advantages.values,
+      self.learn(flags).advantages.values,
+      atol=1e-4,
+    )
+    gap = (
+      self.learn(reward, steps=3).advantages.values
+      - self.learn(flags, steps=3).advantages.values
+    )
+    self.assertGreater(np.abs(gap).max(), 1e-2)
+
+
+class CriticTest(_Test):
+  @parameterized.parameters((_PPO,), (_SHARED,))
+  def test_it_learns_what_to_expect(self, changes):
+    changes = {**changes, 'critic.lr': 1e-2, 'critic.warmup_steps': 1}
+    first = self.learn({**changes, **_LOUD})
+    later = self.learn({**changes, **_LOUD}, steps=12)
+    # At first it expects 0 of everything, which explains nothing.
+    self.assertAlmostEqual(first.metrics['critic/explained_frac'], 0.0)
+    self.assertGreater(later.metrics['critic/explained_frac'], 0.3)
+    self.assertLess(
+      later.metrics['critic/square_error_mean'],
+      first.metrics['critic/square_error_mean'],
+    )
+
+  def test_of_its_own_it_leaves_the_policy_alone(self):
+    slow, fast = (
+      self.learn({**_PPO, 'critic.lr': lr, 'critic.warmup_steps': 1})
+      for lr in (1e-5, 1e-1)
+    )
+    self.assertEqual(self.distance(slow.state.params, fast.state.params), 0.0)
+    self.assertGreater(
+      self.distance(slow.state.critic.params, fast.state.critic.params), 1e-2
+    )
+
+  def test_sharing_layers_it_moves_them(self):
+    small, large = (
+      self.learn({**_SHARED, 'critic.coef': coef}) for coef in (0.1, 10.0)
+    )
+    self.assertGreater(self.distance(small.state.params, large.state.params), 0)
+
+  def test_what_is_sampled_and_exported_has_no_value_head(self):
+    made, state = self.start(_SHARED)
+    self.assertIn('value_head', state.params)
+    self.assertNotIn('value_head', made.parts.to_engine(state.params))
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    assemble.export(f'{folder.name}/model', made.parts, state.params)
+
+  def test_it_begins_as_a_copy_of_the_policy_and_shares_no_memory(self):
+    made, state = self.start(_PPO)
+    shared = {k: v for k, v in state.critic.params.items() if k in state.params}
+    self.assertIn('block', shared)
+    for name, weights in shared.items():
+      self.assertEqual(self.distance(weights, state.params[name]), 0.0)
+    # The policy's arrays are donated; the critic's must outlive them.
+    found = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
+    jax.block_until_ready(found.state.critic)
+
+
+class HistoryTest(_Test):
+  def test_sas_remembers_the_groups_it_trained(self):
+    found = self.learn(
+      {'advantage.estimator': 'smooth', 'advantage.ddof': 0}, steps=3
+    )
+    history = found.advantages.history
+    self.assertCountEqual(history, [g.draw.prompt.id for g in _groups()])
+    self.assertEqual({e.visits for e in history.values()}, {3})
+    # The same rewards at every visit: the smooth advantage is the plain one.
+    plain = self.learn({'advantage.ddof': 0})
+    np.testing.assert_allclose(
+      found.advantages.values, plain.advantages.values, rtol=1e-9
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
