@@ -108,6 +108,25 @@ class SmoothTest(absltest.TestCase):
     self.assertEqual(found.history, {})
 
 
+class IdleHistoryTest(absltest.TestCase):
+  def _warning(self, prompts_count, estimator='smooth'):
+    # 6 steps of 4 prompts.
+    config = tiny_run.config({'advantage.estimator': estimator})
+    return advantages.idle_history(config, prompts_count)
+
+  def test_prompts_that_hardly_come_back_are_warned_of(self):
+    self.assertIn(
+      '24 draws of 96 prompts are 0.25 visits of each', self._warning(96)
+    )
+    self.assertIn('1.8 visits', self._warning(13))
+
+  def test_two_visits_are_enough(self):
+    self.assertEqual(self._warning(12), '')
+
+  def test_other_estimators_need_none(self):
+    self.assertEqual(self._warning(96, 'group'), '')
+
+
 class MetricsTest(absltest.TestCase):
   def test_shares_and_sizes(self):
     groups = [

@@ -85,6 +85,16 @@ def _policy_loss():
   return losses.policy_loss(ml_collections.FrozenConfigDict(base.get_config()))
 
 
+@functools.cache
+def _every_term():
+  """Returns a loss with a divergence, an entropy bonus and a correction."""
+  config = base.get_config()
+  config.objective.kl_coef = 0.5
+  config.objective.entropy_coef = 0.1
+  config.objective.sampler_correction = 'sequence_truncate'
+  return losses.policy_loss(ml_collections.FrozenConfigDict(config))
+
+
 def _given_loss(tokens):
   """A token's loss is its advantage, so that a test can choose it."""
   return tokens.advantage, diagnostics.empty()
@@ -92,7 +102,7 @@ def _given_loss(tokens):
 
 @functools.cache
 def _programs(
-  place=_ONE, *, token_loss=None, chain=None, temperature=1.0
+  place=_ONE, *, token_loss=None, chain=None, temperature=1.0, entropy=False
 ) -> _Programs:
   """Returns compiled programs, the same for all tests of one setting.
 
@@ -103,7 +113,13 @@ def _programs(
   forward = update.Forward(_model(), temperature, 64)
   return _Programs(
     update.make_old_logprobs(forward),
-    update.make_update(forward, token_loss or _policy_loss(), chain, shardings),
+    update.make_update(
+      forward,
+      token_loss or _policy_loss(),
+      chain,
+      shardings,
+      entropy=entropy,
+    ),
     chain,
     shardings,
   )
@@ -294,6 +310,49 @@ class SplitTest(_Test):
     segments = _segments()
     one, other = _loss_and_gradient(segments), _loss_and_gradient(segments[:6])
     self.assertGreater(_relative_gap(one[1], other[1]), 0.1)
+
+
+class EveryTermTest(_Test):
+  """The same of a loss with all of its terms."""
+
+  def _loss_and_gradient(self, *, rows, place=_ONE, share=False):
+    samples = [
+      s._replace(
+        segment=s.segment._replace(
+          prompt_number=i // 2,
+          prompt_tokens=_segments()[i // 2].segment.prompt_tokens,
+        )
+      )
+      for i, s in enumerate(_segments())
+    ]
+    packed = _pack(samples, rows=rows, place=place, share=share)
+    programs = _programs(place, token_loss=_every_term(), entropy=True)
+    at = lambda params: programs.old_logprobs(
+      jax.device_put(params, programs.shardings.params),
+      packed.rows,
+      packed.micro_batches,
+    )[0]
+    known = update.Experience(
+      at(_old_params()), packed.advantage, at(_params(seed=2))
+    )
+    state, stats = programs.update(
+      _state(programs), packed.rows, known, packed.micro_batches, 0.0
+    )
+    return jax.device_get((stats, state.opt_state.trace))
+
+  def test_micro_batches_and_devices_change_nothing(self):
+    whole = self._loss_and_gradient(rows=8)
+    for how in (
+      {'rows': 1},
+      {'rows': 2, 'share': True},
+      {'rows': 8, 'place': _Place(fsdp=4, tensor=2)},
+    ):
+      self.assert_same_update(whole, self._loss_and_gradient(**how))
+
+  def test_each_term_moves_it(self):
+    plain = _loss_and_gradient(_segments())
+    every = self._loss_and_gradient(rows=2)
+    self.assertGreater(_relative_gap(plain[1], every[1]), 0.05)
 
 
 class PlainFormulaTest(_Test):

@@ -57,6 +57,23 @@ def of_groups(
   return Advantages(values, known)
 
 
+def idle_history(config: FrozenConfigDict, prompts_count: int) -> str:
+  """Returns a warning if SAS will hardly see a prompt twice, else ''.
+
+  Args:
+    config: the run's.
+    prompts_count: training problems there are.
+  """
+  draws = config.train.steps * config.rollout.prompts_per_step
+  if config.advantage.estimator != 'smooth' or draws >= 2 * prompts_count:
+    return ''
+  return (
+    f'smooth advantages act from the second visit of a prompt on: {draws} '
+    f'draws of {prompts_count} prompts are {draws / prompts_count:.2g} visits '
+    'of each; take more --config.train.steps or fewer prompts'
+  )
+
+
 def metrics(
   advantages: Advantages,
   groups: Sequence[records.Group],

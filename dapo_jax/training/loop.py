@@ -129,6 +129,10 @@ def _run(trainer, store, folder, state, progress, changes):
       display.note(f'resumed after step {done}')
     for change in changes:
       display.note(f'changed since: {change}')
+    if warning := advantages.idle_history(
+      config, len(trainer.parts.train_prompts)
+    ):
+      display.note(f'warning: {warning}')
     outlets = Outlets(metrics, samples, display, store, guard)
     try:
       while not _is_done(config, progress):
