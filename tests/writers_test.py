@@ -20,6 +20,15 @@ class WriterTestCase(parameterized.TestCase):
     return [json.loads(line) for line in self.path.read_bytes().splitlines()]
 
 
+class ConfigTest(WriterTestCase):
+  def test_the_configuration_can_be_read_and_is_written_again(self):
+    for lr in (0.1, 0.2):
+      config = {'optim': {'lr': lr, 'clip': None}, 'seed': 0}
+      writers.write_config(self.path, config)
+      self.assertEqual(json.loads(self.path.read_text()), config)
+    self.assertLen(list(self.path.parent.iterdir()), 1)
+
+
 class JsonlWriterTest(WriterTestCase):
   def _write(self, *steps):
     with writers.JsonlWriter(self.path) as writer:

@@ -91,6 +91,21 @@ class SampleWriter:
     self._lines.keep_until(step)
 
 
+def write_config(
+  path: str | os.PathLike[str], config: Mapping[str, Any]
+) -> None:
+  """Writes a run's whole configuration as JSON, to be read by people.
+
+  A run that goes on reads its checkpoint, not this file. Its name is not
+  config.json, which makes a folder a model.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  part = path.with_name(path.name + '.part')
+  part.write_text(json.dumps(config, indent=2) + '\n', encoding='utf-8')
+  part.replace(path)
+
+
 class _Lines:
   """An open file of JSON lines whose steps never fall."""
 

@@ -114,6 +114,7 @@ def _settled(
 def _run(trainer, store, folder, state, progress, changes):
   """Returns (state, progress) at the end, or where the run was stopped."""
   config, done = trainer.config, progress.counters.rollout_steps
+  writers.write_config(folder / 'run_config.json', config.to_dict())
   with (
     interrupt.Guard() as guard,
     writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
@@ -288,7 +289,10 @@ def _closing_lines(
       f'held-out accuracy: {first:.1%} before, {last:.1%} after {steps} steps '
       f'({points:+.1f} points)'
     )
-  files = f'metrics.jsonl, samples.jsonl and checkpoints/ are in {folder}'
+  files = (
+    'run_config.json, metrics.jsonl, samples.jsonl and checkpoints/ are in '
+    f'{folder}'
+  )
   if _is_done(config, progress):
     lines.append(f'done: the policy is {folder / "model"}; {files}')
   else:

@@ -55,6 +55,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     store.changes_since_saved(config.to_dict())
     parts = assemble.build(config, folder)
     _check_solutions(parts.train_prompts)
+    writers.write_config(folder / 'run_config.json', config.to_dict())
     trainer = trainer_lib.make_trainer(
       config, parts, losses.supervised_loss, temperature=1.0
     )
