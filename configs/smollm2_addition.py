@@ -30,10 +30,10 @@ def get_config() -> ml_collections.ConfigDict:
   c.overlong.enabled = False
   c.rollout.prompts_per_step = 16
   c.rollout.responses_per_prompt = 8
-  c.rollout.oversample = 1.0
-  c.filter.max_rounds = 3
+  c.rollout.oversample = 1.5
+  c.filter.max_rounds = 6
   c.filter.on_limit = 'train_partial'
-  c.sampler.slots = 128
+  c.sampler.slots = 192
   # Two updates of eight groups, each group behind one copy of its prompt.
   c.learner.minibatch_prompts = 8
   c.learner.pack_tokens = 152
