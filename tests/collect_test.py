@@ -137,6 +137,13 @@ class TruncatedTest(absltest.TestCase):
     self.assertEqual(found.correctness.tolist(), [earned[0], -3.0, earned[2]])
     self.assertEqual(found.responses, group.responses)
 
+  def test_what_earns_less_than_a_wrong_one_is_not_raised(self):
+    # -1 for no answer, 0 for a wrong one; both cut off.
+    group = tiny_groups.group((0, 0), finish=['length', 'length'])
+    group = group._replace(correctness=np.array([-1.0, 0.0]))
+    found = collect.truncated_as_wrong(group, wrong=0.0)
+    self.assertEqual(found.correctness.tolist(), [-1.0, 0.0])
+
 
 if __name__ == '__main__':
   absltest.main()

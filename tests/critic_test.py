@@ -142,6 +142,10 @@ class EstimateTest(absltest.TestCase):
     self.assertAlmostEqual(flat.mean(), 0.0, places=12)
     self.assertAlmostEqual(flat.std(), 1.0, places=6)
 
+  def test_no_responses_have_no_advantages(self):
+    found = critic.estimate([], [], None, gamma=1.0, lam=1.0, whiten=True)
+    self.assertEqual(found, critic.Estimates([], [], None))
+
   def test_explained_variance(self):
     # Returns 1.5, 2, -1 with variance 1.7222; less the values 1, 1, -1.25,
     # with variance 1.125: 1 - 1.125 / 1.7222.

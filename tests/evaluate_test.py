@@ -173,7 +173,11 @@ class RunTest(absltest.TestCase):
   def test_with_a_checkpoint_it_is_the_newest_policy_s(self):
     config = tiny_run.policy_config()
     made = trainer.make_trainer(
-      config, _parts(), losses.supervised_loss, temperature=1.0
+      config,
+      _parts(),
+      losses.supervised_loss,
+      temperature=1.0,
+      with_critic=False,
     )
     with checkpoint.open_store(self.folder, keep=2) as store:
       state, _ = trainer.start_or_resume(made, store)

@@ -77,7 +77,11 @@ def _trainer():
   with tiny_run.devices(1):
     parts = assemble.build(config, folder)
   return trainer.make_trainer(
-    config, parts, losses.supervised_loss, temperature=1.0
+    config,
+    parts,
+    losses.supervised_loss,
+    temperature=1.0,
+    with_critic=False,
   )
 
 

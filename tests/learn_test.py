@@ -55,19 +55,21 @@ class _Test(parameterized.TestCase):
       parts,
       losses.policy_loss(config),
       temperature=config.rollout.temperature,
+      with_critic=config.advantage.estimator == 'gae',
     )
     made = trainer.with_reference(made)
     with checkpoint.open_store(folder.name, keep=1) as store:
       state, _ = trainer.start_or_resume(made, store)
     return made, state
 
-  def learn(self, changes=None, *, steps=1, devices=1, known=None):
+  def learn(self, changes=None, *, steps=1, devices=1, known=None, groups=None):
     """Returns what the last of some steps over the same groups leaves."""
+    groups = _groups() if groups is None else groups
     made, state = self.start(changes or {}, devices=devices)
     known = known or {}
     for step in range(1, steps + 1):
       found = learn.learn(
-        made, state, _groups(), known, timers.Timers(), step=step
+        made, state, groups, known, timers.Timers(), step=step
       )
       state, known = found.state, found.advantages.history
       catalogue.check(found.metrics)
@@ -122,6 +124,13 @@ class ReferenceTest(_Test):
     found = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
     self.assertGreater(self.distance(found.state.params, first), 1e-3)
     self.assertEqual(self.distance(made.reference, first), 0.0)
+
+  @parameterized.parameters('loss', 'reward')
+  def test_it_has_no_value_head_where_the_policy_has_one(self, place):
+    found = self.learn({**_SHARED, **_KL, 'objective.kl_place': place})
+    # Before the first update the policy is the reference.
+    self.assertLess(abs(found.metrics['policy/reference_kl_nats']), 1e-6)
+    self.assertGreater(found.metrics['optim/grad_norm'], 1e-3)
 
   def test_in_the_reward_it_changes_advantages(self):
     # In the first step the policy is the reference, and nothing is taken off.
@@ -186,6 +195,23 @@ class CriticTest(_Test):
     # The policy's arrays are donated; the critic's must outlive them.
     found = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
     jax.block_until_ready(found.state.critic)
+
+
+class NothingToLearnTest(_Test):
+  @parameterized.parameters(
+    ({},),
+    ({'advantage.estimator': 'smooth'},),
+    ({'advantage.estimator': 'gae'},),
+    ({**_SHARED, **_KL, 'objective.kl_place': 'reward'},),
+  )
+  def test_a_step_without_groups_moves_nothing(self, changes):
+    made, state = self.start(changes)
+    before = jax.device_get(state.params)
+    found = learn.learn(made, state, [], {}, timers.Timers(), step=1)
+    self.assertEqual(self.distance(found.state.params, before), 0.0)
+    self.assertEqual(found.metrics['optim/update_count'], 0)
+    self.assertNotIn('critic/explained_frac', found.metrics)
+    self.assertEqual(found.advantages.values.size, 0)
 
 
 class HistoryTest(_Test):

@@ -48,7 +48,11 @@ def _saved(config, folder, *, devices=1):
   ):
     parts = assemble.build(config, folder)
     made = trainer.make_trainer(
-      config, parts, losses.supervised_loss, temperature=1.0
+      config,
+      parts,
+      losses.supervised_loss,
+      temperature=1.0,
+      with_critic=False,
     )
     state, progress = trainer.start_or_resume(made, store)
     return jax.device_get(state), progress

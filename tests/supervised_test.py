@@ -108,6 +108,19 @@ class RunTest(_Test):
       )
 
 
+class CriticTest(_Test):
+  @parameterized.parameters(False, True)
+  def test_there_is_none_whatever_the_estimator(self, shares_layers):
+    changes = {
+      'advantage.estimator': 'gae',
+      'critic.shares_layers': shares_layers,
+    }
+    with _interruption('update 6'):
+      _run(self.folder, changes)
+    self.assertIn('done', _run(self.folder, changes))
+    self.assertEqual(_policy(self.folder), _policy(_straight()))
+
+
 class ResumeTest(_Test):
   @parameterized.parameters('update 6', 'line 8', 'evaluation', 'first')
   def test_stopped_and_resumed_equals_straight(self, where):

@@ -24,7 +24,11 @@ class TrainerTest(absltest.TestCase):
     with tiny_run.devices(devices):
       parts = assemble.build(config, self.folder)
     return trainer.make_trainer(
-      config, parts, losses.supervised_loss, temperature=temperature
+      config,
+      parts,
+      losses.supervised_loss,
+      temperature=temperature,
+      with_critic=False,
     )
 
   def _start(self, made):

@@ -54,12 +54,15 @@ def truncated_as_wrong(group: records.Group, *, wrong: float) -> records.Group:
   """Returns the group with responses that have no EOS judged as wrong.
 
   That is naive GRPO's treatment of truncation (DAPO 3.4): the policy is told
-  that the reasoning was bad, though only its length was.
+  that the reasoning was bad, though only its length was. One without an answer
+  that earns less than a wrong one still does: nothing is raised.
   """
   truncated = np.array([r.finish == 'length' for r in group.responses])
   return group._replace(
     correct=group.correct & ~truncated,
-    correctness=np.where(truncated, wrong, group.correctness),
+    correctness=np.where(
+      truncated, np.minimum(group.correctness, wrong), group.correctness
+    ),
   )
 
 

@@ -45,8 +45,8 @@ class Estimates(NamedTuple):
 
   advantages: list[Float64[np.ndarray, ' _']]
   returns: list[Float64[np.ndarray, ' _']]
-  # Share of the returns' variance that the values explain.
-  explained_frac: float
+  # Share of the returns' variance that the values explain; None of no token.
+  explained_frac: float | None
 
 
 def make_update(
@@ -173,12 +173,17 @@ def estimate(
   return Estimates(
     returns_lib.whiten(advantages) if whiten else advantages,
     returns,
-    _explained_frac(np.concatenate(values), np.concatenate(returns)),
+    _explained_frac(values, returns),
   )
 
 
-def _explained_frac(values: np.ndarray, returns: np.ndarray) -> float:
+def _explained_frac(
+  values: Sequence[np.ndarray], returns: Sequence[np.ndarray]
+) -> float | None:
   """Returns 1 - Var(returns - values) / Var(returns); 0 where none varies."""
+  if not values:
+    return None
+  values, returns = np.concatenate(values), np.concatenate(returns)
   variance = float(np.var(returns))
   if variance == 0.0:
     return 0.0

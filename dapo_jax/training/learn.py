@@ -82,7 +82,9 @@ def learn(
     estimates = _estimates(groups, before, penalties, config)
     found = _of_estimates(estimates, groups, known)
     each, returns = estimates.advantages, estimates.returns
-    more = {'critic/explained_frac': estimates.explained_frac}
+    more = {}
+    if estimates.explained_frac is not None:
+      more['critic/explained_frac'] = estimates.explained_frac
   experience = _experience(before, each, returns, trainer.parts.mesh)
   with timers.measure('time/update_s'):
     state, moved = _update(trainer, state, packed, experience, step=step)
@@ -106,7 +108,7 @@ def _before(
   logp_old, stats = trainer.old_logprobs(state.params, *batch)
   logp_ref = values = None
   if trainer.reference is not None:
-    logp_ref, _ = trainer.old_logprobs(trainer.reference, *batch)
+    logp_ref = trainer.reference_logprobs(trainer.reference, *batch)
   if trainer.critic is not None:
     of = state if trainer.critic.shares else state.critic
     values = trainer.critic.values(of.params, *batch)

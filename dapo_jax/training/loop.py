@@ -62,7 +62,11 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
     changes = store.changes_since_saved(config.to_dict())
     parts = assemble.build(config, folder)
     trainer = trainer_lib.make_trainer(
-      config, parts, token_loss, temperature=config.rollout.temperature
+      config,
+      parts,
+      token_loss,
+      temperature=config.rollout.temperature,
+      with_critic=config.advantage.estimator == 'gae',
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
     if store.latest_step() is not None:

@@ -57,7 +57,11 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     _check_solutions(parts.train_prompts)
     writers.write_config(folder / 'run_config.json', config.to_dict())
     trainer = trainer_lib.make_trainer(
-      config, parts, losses.supervised_loss, temperature=1.0
+      config,
+      parts,
+      losses.supervised_loss,
+      temperature=1.0,
+      with_critic=False,
     )
     with (
       interrupt.Guard() as guard,

@@ -30,6 +30,8 @@ class Trainer(NamedTuple):
   # Weights of the reference policy; None where the objective has none.
   reference: decoder.Params | None
   old_logprobs: Callable
+  # Of the reference, which has no value head.
+  reference_logprobs: Callable
   update: Callable
   # None where advantages need no critic.
   critic: critic_lib.Critic | None
@@ -41,8 +43,17 @@ def make_trainer(
   token_loss: losses.TokenLoss,
   *,
   temperature: float,
+  with_critic: bool,
 ) -> Trainer:
-  """Returns the trainer of a configuration; compiles nothing yet."""
+  """Returns the trainer of a configuration; compiles nothing yet.
+
+  Args:
+    config: the run's.
+    parts: what it is made of.
+    token_loss: the loss of each token.
+    temperature: at which log-probs are taken.
+    with_critic: whether there is a critic, for `advantage.estimator=gae`.
+  """
   c = config.optim
   chain = optimizer.adamw(
     b1=c.b1,
@@ -52,13 +63,14 @@ def make_trainer(
     max_grad_norm=c.max_grad_norm,
   )
   critic, model, shared = None, parts.model, None
-  if config.advantage.estimator == 'gae':
+  if with_critic:
     critic = critic_lib.make(config, parts.model, parts.mesh)
     if critic.shares:
       model = critic.model
       shared = update.Shared(config.critic.coef, config.critic.value_clip)
   shardings = update.state_shardings(model, chain, parts.mesh)
-  forward = update.Forward(model, temperature, config.model.logits_chunk_tokens)
+  chunk_tokens = config.model.logits_chunk_tokens
+  forward = update.Forward(model, temperature, chunk_tokens)
   return Trainer(
     config=config,
     parts=parts,
@@ -70,6 +82,9 @@ def make_trainer(
     optimizer=chain,
     reference=None,
     old_logprobs=update.make_old_logprobs(forward),
+    reference_logprobs=update.make_logprobs(
+      forward._replace(model=parts.model)
+    ),
     update=update.make_update(
       forward,
       token_loss,

@@ -160,6 +160,28 @@ def make_old_logprobs(forward: Forward) -> Callable:
   return jax.jit(old_logprobs)
 
 
+def make_logprobs(forward: Forward) -> Callable:
+  """Returns the jitted pass that takes log-probs of response tokens alone.
+
+  It maps (params, rows, number of micro-batches) to them, [M, R, T].
+  """
+
+  def logprobs(params, rows: packing.Rows, micro_batches):
+    model = nnx.merge(forward.model.graphdef, params)
+
+    def body(i, found):
+      part = micro_batch(rows, i)
+      hidden = hidden_states(model, part)
+      out = _logprobs(forward, model, hidden, part, entropy=False)
+      return found.at[i].set(out.logp)
+
+    return jax.lax.fori_loop(
+      0, micro_batches, body, jnp.zeros_like(rows.token_weight)
+    )
+
+  return jax.jit(logprobs)
+
+
 def make_update(
   forward: Forward,
   token_loss: losses.TokenLoss,
