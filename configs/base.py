@@ -299,7 +299,8 @@ def _optim():
     b1=0.9,
     b2=0.999,
     eps=1e-8,
-    # Decoupled weight decay of the weight matrices (the script: 0.1).
+    # Decoupled weight decay of all weights but norms and biases (the script:
+    # 0.1).
     weight_decay=0.1,
     # Largest global norm of the gradient (the script: 1.0).
     max_grad_norm=1.0,

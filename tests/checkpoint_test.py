@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import json
 import pathlib
 import tempfile
 
@@ -211,15 +212,32 @@ class StoreTest(_Test):
       store.save(_state(_shardings(), seed=2), _progress(2), _CONFIG)
     self.assertEqual(self.steps(), [1, 2])
 
-  def test_another_format_is_refused(self):
+  @parameterized.parameters(
+    # Whatever is asked of it, with a configuration that changed too.
+    (lambda store: store.changes_since_saved({'seed': 4}),),
+    (lambda store: store.saved_config(),),
+    (
+      lambda store: store.restore(
+        update.abstract_state(_model(), _adamw(), _shardings())
+      ),
+    ),
+    (
+      lambda store: store.restore_params(
+        _model().shapes, _shardings().params, step=1
+      ),
+    ),
+  )
+  def test_another_format_is_refused_in_one_line(self, ask):
     self._save_steps(1)
     [about] = (self.folder / 'checkpoints' / '1').glob('about/metadata')
-    text = about.read_text()
-    self.assertIn('"format_version": 1', text)
-    about.write_text(text.replace('"format_version": 1', '"format_version": 9'))
-    with self.open() as store:
-      with self.assertRaisesRegex(ValueError, 'format 9.*reads 1'):
-        store.changes_since_saved(_CONFIG)
+    saved = json.loads(about.read_text())
+    self.assertEqual(saved['format_version'], checkpoint.FORMAT_VERSION)
+    about.write_text(json.dumps(saved | {'format_version': 1}))
+    with self.open() as store, self.assertRaises(ValueError) as caught:
+      ask(store)
+    self.assertRegex(
+      str(caught.exception), r'^checkpoint 1 in .* format 1 .*--workdir$'
+    )
 
 
 class ChangesTest(_Test):

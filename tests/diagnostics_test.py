@@ -49,6 +49,23 @@ def _whole():
 
 
 class RatioStatsTest(parameterized.TestCase):
+  def test_weights_for_the_sampler_are_measured_where_there_are_any(self):
+    ratio = jnp.asarray(_RATIO)
+    surrogate = surrogate_lib.clipped_surrogate(ratio, ratio, 0.8, 1.28)
+    stats = diagnostics.ratio_stats(
+      surrogate,
+      ratio,
+      jnp.asarray(_MASK),
+      advantage=ratio,
+      logp=ratio,
+      # The sixth does not count: two of five are 0, and the mean is 3 / 5.
+      sampler_weight=jnp.array([0.0, 1.0, 1.5, 0.0, 0.5, 0.0]),
+    )
+    # Merged with itself, as two micro-batches are.
+    metrics = diagnostics.metrics(diagnostics.merge(stats, stats))
+    self.assertAlmostEqual(metrics['policy/sampler_weight_mean'], 0.6, places=6)
+    self.assertEqual(metrics['policy/sampler_left_out_frac'], 0.4)
+
   def test_hand_worked_metrics(self):
     metrics = diagnostics.metrics(_whole())
     expected = {

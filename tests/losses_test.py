@@ -7,7 +7,8 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 from configs import base
-from dapo_jax.training import losses
+from dapo_jax.objective import diagnostics
+from dapo_jax.training import losses, packing
 
 
 def _config(changes):
@@ -133,6 +134,51 @@ class TermsTest(parameterized.TestCase):
       _loss(sampler_correction=correction, sampler_correction_limit=2.0),
       _loss() * np.array(weights),
     )
+
+  @parameterized.parameters(
+    # Weights e^-0.1, e^0.2, 1, 0, e^-0.3; e^0.1 twice and 0 three times.
+    ('token_mask', 0.2, (np.exp(-0.1) + np.exp(0.2) + 1 + np.exp(-0.3)) / 5),
+    ('sequence_mask', 0.6, 2 * np.exp(0.1) / 5),
+    ('sequence_truncate', 0.0, (2 * np.exp(0.1) + 3 * 2.0) / 5),
+  )
+  def test_what_the_correction_does_is_measured(
+    self, correction, left_out, mean
+  ):
+    token_loss = losses.policy_loss(_config({'sampler_correction': correction}))
+    metrics = diagnostics.metrics(token_loss(_tokens())[1])
+    self.assertAlmostEqual(metrics['policy/sampler_left_out_frac'], left_out)
+    self.assertAlmostEqual(metrics['policy/sampler_weight_mean'], mean, 5)
+
+  def test_without_a_correction_there_is_nothing_to_measure(self):
+    _, stats = losses.policy_loss(_config({}))(_tokens())
+    self.assertNotIn('policy/sampler_weight_mean', diagnostics.metrics(stats))
+
+  @parameterized.parameters(
+    {'ratio': 'sequence'}, {'sampler_correction': 'sequence_truncate'}
+  )
+  def test_a_row_of_one_token_blocks_has_an_id_for_each(self, **changes):
+    # Prompts of one token: a response of one token is a block of one place.
+    one = np.ones(1, np.int32)
+    segments = [
+      packing.Segment(i // 2, one, one, np.zeros(1, np.float32), 1.0)
+      for i in range(6)
+    ]
+    rows = packing.pack(
+      segments,
+      row_tokens=6,
+      micro_batch_rows=1,
+      max_segments=1,
+      share_prompts=True,
+    ).rows
+    field = jnp.zeros((1, 6))
+    tokens = losses.Tokens(
+      *(field, field, field, field + 1.0, None, None),
+      counts=field == 0,
+      segment_ids=jnp.array(rows.segment_ids[0]),
+    )
+    loss, stats = losses.policy_loss(_config(changes))(tokens)
+    np.testing.assert_array_equal(loss, -np.ones((1, 6)))
+    self.assertEqual(int(stats.response_count), 6)
 
   def test_supervised(self):
     loss, _ = losses.supervised_loss(_tokens())

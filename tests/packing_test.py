@@ -234,6 +234,13 @@ class SharedPromptTest(absltest.TestCase):
     # A prompt takes 2 places, a response 3: two fit 8, the third does not.
     self.assertEqual(parts, [((0, 1), 8), ((2,), 5)])
 
+  def test_a_row_has_no_more_ids_than_places(self):
+    # Two responses of one token to each of four prompts of one token fill 8.
+    segments = [_segment([1], [2], number=i // 2) for i in range(8)]
+    rows = _pack(segments, share=True).rows
+    self.assertEqual(rows.segment_ids[0, 0].tolist(), [1, 2, 3, 4, 5, 6, 7, 8])
+    np.testing.assert_array_equal(rows.prefix_ids, rows.segment_ids)
+
   def test_other_prompts_never_share(self):
     segments = [_segment([1, 2], [4], number=n) for n in range(3)]
     parts = packing.blocks(segments, row_tokens=99, share_prompts=True)

@@ -117,7 +117,11 @@ METRICS: dict[str, Metric] = {
     'Mean number of visits that SAS remembers of the trained prompts, this '
     'step included; at 1 it is plain group normalisation.',
   ),
-  'policy/loss': Metric('', 'Policy loss, mean over the updates of this step.'),
+  'policy/loss': Metric(
+    '',
+    "Loss of the policy's updates, all of its terms added, mean over the "
+    'updates of this step.',
+  ),
   'policy/entropy_nats': Metric(
     'nats',
     'Mean entropy of the next-token distribution over the whole vocabulary.',
@@ -186,6 +190,16 @@ METRICS: dict[str, Metric] = {
   ),
   'policy/sampler_gap_max_nats': Metric(
     'nats', "Largest |difference| of the sampler's and the trainer's log-probs."
+  ),
+  'policy/sampler_weight_mean': Metric(
+    '',
+    "Mean weight of a token for the sampler's gap, of runs with "
+    'objective.sampler_correction.',
+  ),
+  'policy/sampler_left_out_frac': Metric(
+    'frac',
+    'Share of tokens that objective.sampler_correction leaves out: those with '
+    'weight 0.',
   ),
   'critic/square_error_mean': Metric(
     '',

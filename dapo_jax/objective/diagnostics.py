@@ -39,6 +39,10 @@ class RatioStats(NamedTuple):
   # Responses, and those of which every token is clipped; 0 if not asked for.
   response_count: Int[Array, '']
   clipped_response_count: Int[Array, '']
+  # Tokens with a weight for the sampler's gap; 0 without a correction.
+  weighted_count: Int[Array, '']
+  left_out_count: Int[Array, '']
+  weight_sum: Float[Array, '']
   # Parts with a token, and the sum of their shares of clipped tokens.
   part_count: Int[Array, '']
   clipped_share_sum: Float[Array, '']
@@ -71,6 +75,7 @@ def ratio_stats(
   advantage: Float[Array, '*row T'],
   logp: Float[Array, '*row T'],
   segment_ids: Int[Array, '*row T'] | None = None,
+  sampler_weight: Float[Array, '*row T'] | None = None,
 ) -> RatioStats:
   """Returns the statistics of the tokens where `mask` is True.
 
@@ -82,6 +87,7 @@ def ratio_stats(
     logp: log-probs under the policy in training, [nats].
     segment_ids: the response of each token, its own in its row, 1 to T; None
       leaves the responses uncounted.
+    sampler_weight: what `importance.sampler_weight` returned; None without.
   """
   positive, negative = advantage > 0, advantage < 0
   high, low, dual = surrogate[1:]
@@ -92,6 +98,11 @@ def ratio_stats(
   responses = clipped_responses = jnp.zeros((), jnp.int32)
   if segment_ids is not None:
     responses, clipped_responses = _responses(clipped, mask, segment_ids)
+  weighted = left_out = jnp.zeros((), jnp.int32)
+  weight_sum = jnp.zeros(())
+  if sampler_weight is not None:
+    weighted, left_out = tokens, count(sampler_weight == 0.0)
+    weight_sum = total(sampler_weight)
   return RatioStats(
     token_count=tokens,
     positive_count=count(positive),
@@ -106,6 +117,9 @@ def ratio_stats(
     nonzero_clipped_count=count(clipped & (positive | negative)),
     response_count=responses,
     clipped_response_count=clipped_responses,
+    weighted_count=weighted,
+    left_out_count=left_out,
+    weight_sum=weight_sum,
     part_count=jnp.minimum(tokens, 1),
     clipped_share_sum=clipped_count / jnp.maximum(tokens, 1),
     clipped_high_prob_sum=jnp.sum(jnp.exp(logp), where=mask & high),
@@ -198,6 +212,8 @@ def metrics(stats: RatioStats) -> dict[str, float]:
     ),
     'clipped_high_mean_prob': (s.clipped_high_prob_sum, s.clipped_high_count),
     'clipped_response_frac': (s.clipped_response_count, s.response_count),
+    'sampler_weight_mean': (s.weight_sum, s.weighted_count),
+    'sampler_left_out_frac': (s.left_out_count, s.weighted_count),
   }
   found = {
     f'policy/{name}': float(part / whole)

@@ -16,7 +16,8 @@ import orbax.checkpoint as ocp
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
 
-FORMAT_VERSION = 1
+# Counted up when what is saved changes, the keys of a configuration included.
+FORMAT_VERSION = 2
 
 # Settings that may differ when a run goes on: they change speed, length or
 # what is shown, not what the state means.
@@ -138,16 +139,14 @@ class Store:
 
     Args:
       like: a tree of ShapeDtypeStruct with the shardings to restore to.
+
+    Raises:
+      ValueError: when it is of another format.
     """
     step = self.latest_step()
-    restored = self._manager.restore(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.StandardRestore(like),
-        about=ocp.args.JsonRestore(),
-      ),
-    )
-    return restored.state, _progress(restored.about)
+    about = self._about(step)
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(like))
+    return self._manager.restore(step, args=args).state, _progress(about)
 
   def restore_params(
     self, shapes: Any, shardings: Any, *, step: int | None = None
@@ -155,10 +154,14 @@ class Store:
     """Returns (parameters alone, their step); None without any.
 
     They are the newest, unless a step is given.
+
+    Raises:
+      ValueError: when they are of another format.
     """
     step = self.latest_step() if step is None else step
     if step is None:
       return None
+    self._about(step)
     like = jax.tree.map(
       lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
       shapes,
@@ -178,7 +181,8 @@ class Store:
     """Returns the settings that differ from the newest checkpoint's.
 
     Raises:
-      ValueError: when a setting changed that the saved state depends on.
+      ValueError: when a setting changed that the saved state depends on, or
+        the checkpoint is of another format.
     """
     if self.latest_step() is None:
       return []
@@ -200,12 +204,14 @@ class Store:
     return self._about(step)['config']
 
   def _about(self, step: int) -> dict[str, Any]:
+    """Returns what is saved beside the arrays, if its format is today's."""
     args = ocp.args.Composite(about=ocp.args.JsonRestore())
     about = self._manager.restore(step, args=args).about
     if about['format_version'] != FORMAT_VERSION:
       raise ValueError(
-        f'the checkpoint has format {about["format_version"]}; this '
-        f'version reads {FORMAT_VERSION}'
+        f'checkpoint {step} in {self._manager.directory} has format '
+        f'{about["format_version"]} and this version of dapo-jax reads format '
+        f'{FORMAT_VERSION}: use the version that wrote it, or another --workdir'
       )
     return about
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 from ml_collections import FrozenConfigDict
 
@@ -39,7 +38,7 @@ class Tokens(NamedTuple):
   logp_ref: Float[Array, 'R T'] | None
   entropy: Float[Array, 'R T'] | None
   counts: Bool[Array, 'R T']
-  segment_ids: Int[Array, 'R T']  # of responses, anew in each row
+  segment_ids: Int[Array, 'R T']  # of responses, anew in each row: 1 to T
 
 
 TokenLoss = Callable[[Tokens], tuple[Array, diagnostics.RatioStats]]
@@ -66,7 +65,8 @@ def policy_loss(config: FrozenConfigDict) -> TokenLoss:
     r = take_ratio(t)
     low, high = take_bounds(t)
     s = take_surrogate(t, r, low, high)
-    loss = s.loss * take_weight(t)
+    weight = take_weight(t)
+    loss = s.loss if weight is None else s.loss * weight
     if needs_reference(config) and c.kl_place == 'loss':
       loss += c.kl_coef * divergence.kl(
         t.logp,
@@ -83,6 +83,7 @@ def policy_loss(config: FrozenConfigDict) -> TokenLoss:
       advantage=t.advantage,
       logp=t.logp,
       segment_ids=t.segment_ids,
+      sampler_weight=weight,
     )
     return loss, stats
 
@@ -132,7 +133,7 @@ def _surrogate(config: FrozenConfigDict):
 def _sampler_weight(config: FrozenConfigDict):
   c = config.objective
   if c.sampler_correction == 'none':
-    return lambda t: jnp.ones_like(t.logp)
+    return lambda t: None
   level, rule = c.sampler_correction.split('_')
   return lambda t: jax.vmap(
     functools.partial(

@@ -16,9 +16,10 @@ def adamw(
 ) -> optax.GradientTransformation:
   """Returns the update direction of AdamW, before the learning rate.
 
-  The gradient's global norm is clipped first. Decoupled decay acts on weight
-  matrices, not on norms and biases. The rate is left out: it follows the
-  rollout step, which no optimizer state counts.
+  The gradient's global norm is clipped first. Decoupled decay acts on all
+  weights but norms and biases: the embedding and a value head decay too. The
+  rate is left out: it follows the rollout step, which no optimizer state
+  counts.
   """
   return optax.chain(
     optax.clip_by_global_norm(max_grad_norm),

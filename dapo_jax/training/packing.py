@@ -47,7 +47,7 @@ class Rows(NamedTuple):
   tokens: Int[Array | np.ndarray, 'M R T']
   targets: Int[Array | np.ndarray, 'M R T']
   positions: Int[Array | np.ndarray, 'M R T']
-  segment_ids: Int[Array | np.ndarray, 'M R T']  # 0 = padding
+  segment_ids: Int[Array | np.ndarray, 'M R T']  # 1 to T; 0 = padding
   prefix_ids: Int[Array | np.ndarray, 'M R T']
   is_response: Float[Array | np.ndarray, 'M R T']  # 1 where one is predicted
   token_weight: Float[Array | np.ndarray, 'M R T']
@@ -140,7 +140,7 @@ def pack(
       found = _write(_Place(flat, row, begin, free_id), members)
       places |= zip(block.segments, found, strict=True)
       begin += block.tokens
-      free_id += 1 if len(members) == 1 else 1 + len(members)
+      free_id += len(members) + _has_prefix_id(members)
   shape = (most, micro_batch_rows, row_tokens)
   return Packed(
     Rows(*(field.reshape(shape) for field in flat)),
@@ -194,6 +194,15 @@ def _empty(rows: int, row_tokens: int) -> Rows:
   )
 
 
+def _has_prefix_id(members: Sequence[Segment]) -> bool:
+  """Returns whether the prompt of a block is a segment of its own.
+
+  Not alone behind it, where a response is of the same segment, nor where the
+  prompt has no place of its own: so a row has no more ids than places.
+  """
+  return len(members) > 1 and len(members[0].prompt_tokens) > 1
+
+
 def _write(
   place: _Place, members: Sequence[Segment]
 ) -> list[tuple[int, int, int]]:
@@ -208,16 +217,16 @@ def _write(
   flat.prefix_ids[row, prefix] = prefix_id
   begin = prefix.stop
   places = []
+  shared = _has_prefix_id(members)
   for number, s in enumerate(members):
     here = slice(begin, begin + len(s.response_tokens))
     flat.tokens[row, here] = [prompt[-1], *s.response_tokens[:-1]]
     flat.targets[row, here] = s.response_tokens
     flat.positions[row, here] = np.arange(here.stop - begin) + len(prompt) - 1
-    # Alone behind its prompt a response is of the same segment: then equal
-    # segment ids say all there is to say.
-    alone = len(members) == 1
-    flat.segment_ids[row, here] = prefix_id + (0 if alone else 1 + number)
-    flat.prefix_ids[row, here] = prefix_id
+    segment_id = prefix_id + number + shared
+    flat.segment_ids[row, here] = segment_id
+    # Where the prompt is no segment its own id says all there is to say.
+    flat.prefix_ids[row, here] = prefix_id if shared else segment_id
     flat.is_response[row, here] = 1.0
     flat.token_weight[row, here] = s.token_weight
     flat.logp_sampler[row, here] = s.logp_sampler
