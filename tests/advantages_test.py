@@ -108,6 +108,59 @@ class SmoothTest(absltest.TestCase):
     self.assertEqual(found.history, {})
 
 
+_GAE = {'advantage.estimator': 'gae', 'filter.enabled': False}
+
+
+class OfTokensTest(absltest.TestCase):
+  # Of two groups of two: tokens 1, 3 | 2 and 50, 70 | -50.
+  _ESTIMATED = [[1.0, 3.0], [2.0], [50.0, 70.0], [-50.0]]
+
+  def _found(self, second, **changes):
+    groups = [tiny_groups.group((1, 0)), second]
+    estimated = [np.array(a) for a in self._ESTIMATED]
+    config = tiny_run.config(
+      _GAE | {'rollout.responses_per_prompt': 2} | changes
+    )
+    found = advantages.of_tokens(estimated, groups, config)
+    return found, advantages.sizes(found, groups)
+
+  def test_they_have_mean_0_and_deviation_1_over_all_tokens(self):
+    found, sizes = self._found(tiny_groups.group((1, 0), ordinal=1))
+    flat = np.concatenate(found)
+    self.assertAlmostEqual(flat.mean(), 0.0, places=12)
+    self.assertAlmostEqual(flat.std(), 1.0, places=12)
+    np.testing.assert_allclose(sizes[1, 0], np.abs(found[2]).mean())
+
+  def test_unwhitened_they_are_the_estimates(self):
+    second = tiny_groups.group((1, 0), ordinal=1)
+    found, sizes = self._found(second, **{'advantage.whiten': False})
+    self.assertEqual([a.tolist() for a in found], self._ESTIMATED)
+    self.assertEqual(sizes.tolist(), [[2.0, 2.0], [60.0, 50.0]])
+
+  def assert_first_alone(self, found, sizes):
+    # Mean 2, squares 1 + 1 + 0 over 3 tokens: 1.5^0.5 of the deviation.
+    root = 1.5**0.5
+    np.testing.assert_allclose(found[0], [-root, root], rtol=1e-12)
+    np.testing.assert_allclose(found[1], [0.0], atol=1e-12)
+    self.assertEqual([a.tolist() for a in found[2:]], [[0.0, 0.0], [0.0]])
+    np.testing.assert_allclose(sizes, [[root, 0.0], [0.0, 0.0]], atol=1e-12)
+
+  def test_what_is_masked_is_0_and_in_no_mean(self):
+    cut = tiny_groups.group((1, 0), ordinal=1, finish=['length'] * 2)
+    self.assert_first_alone(
+      *self._found(cut, **{'overlong.truncated': 'masked'})
+    )
+
+  def test_a_uniform_group_that_fills_up_is_0_and_in_no_mean(self):
+    uniform = tiny_groups.group((1, 1), ordinal=1)
+    self.assert_first_alone(*self._found(uniform, **{'filter.enabled': True}))
+
+  def test_no_groups_have_none(self):
+    config = tiny_run.config(_GAE)
+    self.assertEqual(advantages.of_tokens([], [], config), [])
+    self.assertEqual(advantages.sizes([], []).shape, (0, 0))
+
+
 class IdleHistoryTest(absltest.TestCase):
   def _warning(self, prompts_count, estimator='smooth'):
     # 6 steps of 4 prompts.
@@ -149,6 +202,16 @@ class MetricsTest(absltest.TestCase):
         'advantage/abs_mean': 0.375,
       },
     )
+
+  def test_a_response_left_out_of_the_loss_is_not_used(self):
+    group = tiny_groups.group((1, 0, 0, 0), finish=['length'] + ['eos'] * 3)
+    config = tiny_run.config({'overlong.truncated': 'masked'})
+    found = advantages.of_groups([group], _rewards([group]), {}, config)
+    # Its reward is in the mean of the group: 0 - 0.5 for each of the others.
+    self.assertEqual(found.values.tolist(), [[0.0, -0.5, -0.5, -0.5]])
+    metrics = advantages.metrics(found, [group], generated_count=4)
+    self.assertEqual(metrics['advantage/used_frac'], 0.75)
+    self.assertEqual(metrics['advantage/abs_mean'], 0.375)
 
   def test_visits_are_counted_of_the_trained_prompts(self):
     group = tiny_groups.group((1, 0, 0, 0))

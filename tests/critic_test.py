@@ -113,14 +113,13 @@ class UpdateTest(parameterized.TestCase):
 
 
 class EstimateTest(absltest.TestCase):
-  def _estimate(self, *, penalties=None, whiten=False, lam=0.5):
+  def _estimate(self, *, penalties=None, lam=0.5):
     return critic.estimate(
       [np.array([0.5, 1.0], np.float32), np.array([0.25], np.float32)],
       [2.0, -1.0],
       penalties,
       gamma=1.0,
       lam=lam,
-      whiten=whiten,
     )
 
   def test_the_reward_comes_at_the_last_token(self):
@@ -137,13 +136,8 @@ class EstimateTest(absltest.TestCase):
     np.testing.assert_allclose(found.advantages[0], [0.5, 0.5])
     np.testing.assert_allclose(found.advantages[1], [-2.25])
 
-  def test_whitened_they_have_mean_0_and_deviation_1_over_all_tokens(self):
-    flat = np.concatenate(self._estimate(whiten=True).advantages)
-    self.assertAlmostEqual(flat.mean(), 0.0, places=12)
-    self.assertAlmostEqual(flat.std(), 1.0, places=6)
-
   def test_no_responses_have_no_advantages(self):
-    found = critic.estimate([], [], None, gamma=1.0, lam=1.0, whiten=True)
+    found = critic.estimate([], [], None, gamma=1.0, lam=1.0)
     self.assertEqual(found, critic.Estimates([], [], None))
 
   def test_explained_variance(self):

@@ -52,7 +52,7 @@ def _saved(config, folder, *, devices=1):
       parts,
       losses.supervised_loss,
       temperature=1.0,
-      with_critic=False,
+      with_critic=config.advantage.estimator == 'gae',
     )
     state, progress = trainer.start_or_resume(made, store)
     return jax.device_get(state), progress

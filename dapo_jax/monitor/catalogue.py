@@ -100,17 +100,21 @@ METRICS: dict[str, Metric] = {
   # The policy against the one that sampled, over the trained tokens.
   'advantage/used_frac': Metric(
     'frac',
-    'Share of all generated responses whose advantage is not 0: the response '
-    'utilization ratio, RUR (DCPO eq. 10).',
+    'Share of all generated responses that are in the loss with an advantage '
+    'that is not 0: the response utilization ratio, RUR (DCPO eq. 10).',
   ),
   'advantage/used_of_trained_frac': Metric(
-    'frac', 'Share of the trained responses whose advantage is not 0.'
+    'frac',
+    'Share of the trained responses that are in the loss with an advantage '
+    'that is not 0.',
   ),
   'advantage/used_groups_frac': Metric(
-    'frac', 'Share of the trained groups with an advantage that is not 0.'
+    'frac', 'Share of the trained groups with such a response.'
   ),
   'advantage/abs_mean': Metric(
-    '', 'Mean absolute advantage of the trained responses.'
+    '',
+    'Mean absolute advantage of the trained responses, 0 of those left out of '
+    'the loss.',
   ),
   'advantage/visits_mean_count': Metric(
     'count',

@@ -65,7 +65,9 @@ def whiten(
   exactly 0.
 
   Args:
-    advantages: the tokens' advantages of each response of a minibatch.
+    advantages: the tokens' advantages of each response that the mean and the
+      deviation are over: in a run, all of a rollout step that the loss sees,
+      whatever minibatch they come in.
   """
   sizes = [len(response) for response in advantages]
   if not sum(sizes):

@@ -1,14 +1,21 @@
-"""The advantages of a step: from rewards, and what is remembered of prompts."""
+"""The advantages of a step: from rewards, and what is remembered of prompts.
+
+Some responses carry none whatever they earned: those that are left out of the
+loss (`overlong.truncated=masked`), and with dynamic sampling on all of a
+uniform group, which only fills the step up, though the overlong punishment may
+make its rewards differ.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float, Float64
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.objective import advantage as advantage_lib
+from dapo_jax.objective import returns
 from dapo_jax.rollout import dynamic_sampling, history
 
 # An advantage smaller than this moves nothing: it is rounding.
@@ -30,14 +37,11 @@ def of_groups(
 ) -> Advantages:
   """Returns the advantages that a configuration asks for.
 
-  With dynamic sampling on, a uniform group is one that fills the step up: its
-  advantage is 0, though the overlong punishment may make its rewards differ.
-
   Args:
     groups: judged groups, by draw ordinal.
     rewards: their rewards, every component and penalty added.
     known: the rewards of earlier visits; only SAS looks at them.
-    config: the sections `advantage` and `filter` are read.
+    config: the sections `advantage`, `filter` and `overlong` are read.
   """
   c = config.advantage
   if not groups:
@@ -51,10 +55,57 @@ def of_groups(
     values = advantage_lib.group_advantage(
       rewards, ddof=c.ddof, scale=c.scale, baseline=c.baseline
     )
+  return Advantages(np.where(_carries(groups, config), values, 0.0), known)
+
+
+def of_tokens(
+  estimated: Sequence[Float[np.ndarray, ' _']],
+  groups: Sequence[records.Group],
+  config: FrozenConfigDict,
+) -> list[Float[np.ndarray, ' _']]:
+  """Returns the advantages of tokens that a critic's estimates become.
+
+  They are 0 in a response that carries none; the others are whitened where
+  that is asked for, over all of their tokens together.
+
+  Args:
+    estimated: an array a response, in the order of the groups.
+    groups: judged groups, by draw ordinal.
+    config: the sections `advantage`, `filter` and `overlong` are read.
+  """
+  if not groups:
+    return []
+  carries = _carries(groups, config).ravel()
+  found = [a for a, c in zip(estimated, carries, strict=True) if c]
+  found = iter(returns.whiten(found) if config.advantage.whiten else found)
+  return [
+    next(found) if c else np.zeros_like(a)
+    for a, c in zip(estimated, carries, strict=True)
+  ]
+
+
+def sizes(
+  of_tokens: Sequence[Float[np.ndarray, ' _']],
+  groups: Sequence[records.Group],
+) -> Float64[np.ndarray, 'P G']:
+  """Returns each response's mean absolute advantage, which is measured."""
+  if not groups:
+    return np.zeros((0, 0))
+  means = [float(np.abs(a).mean()) for a in of_tokens]
+  return np.reshape(means, (len(groups), -1))
+
+
+def _carries(
+  groups: Sequence[records.Group], config: FrozenConfigDict
+) -> Bool[np.ndarray, 'P G']:
+  """Returns which responses carry an advantage."""
+  masked = config.overlong.truncated == 'masked'
+  found = np.array(
+    [[r.finish == 'eos' or not masked for r in g.responses] for g in groups]
+  )
   if config.filter.enabled:
-    signal = [[dynamic_sampling.has_signal(g)] for g in groups]
-    values = np.where(signal, values, 0.0)
-  return Advantages(values, known)
+    found &= np.array([[dynamic_sampling.has_signal(g)] for g in groups])
+  return found
 
 
 def idle_history(config: FrozenConfigDict, prompts_count: int) -> str:

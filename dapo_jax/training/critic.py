@@ -144,7 +144,6 @@ def estimate(
   *,
   gamma: float,
   lam: float,
-  whiten: bool,
 ) -> Estimates:
   """Returns the advantages of every token of a step's responses (GAE).
 
@@ -157,7 +156,6 @@ def estimate(
     penalties: what is taken off at each token; None = nothing.
     gamma: discount of a token.
     lam: GAE's lambda.
-    whiten: whether the step's advantages get mean 0 and deviation 1.
   """
   found = []
   for i, (value, reward) in enumerate(zip(values, rewards, strict=True)):
@@ -168,12 +166,9 @@ def estimate(
     found.append(
       returns_lib.gae(earned, value.astype(np.float64), gamma=gamma, lam=lam)
     )
-  advantages = [a for a, _ in found]
   returns = [r for _, r in found]
   return Estimates(
-    returns_lib.whiten(advantages) if whiten else advantages,
-    returns,
-    _explained_frac(values, returns),
+    [a for a, _ in found], returns, _explained_frac(values, returns)
   )
 
 

@@ -80,8 +80,9 @@ def learn(
     each, returns, more = found.values.ravel().tolist(), None, {}
   else:
     estimates = _estimates(groups, before, penalties, config)
-    found = _of_estimates(estimates, groups, known)
-    each, returns = estimates.advantages, estimates.returns
+    each = advantages.of_tokens(estimates.advantages, groups, config)
+    found = advantages.Advantages(advantages.sizes(each, groups), known)
+    returns = estimates.returns
     more = {}
     if estimates.explained_frac is not None:
       more['critic/explained_frac'] = estimates.explained_frac
@@ -165,19 +166,7 @@ def _estimates(
     penalties,
     gamma=config.advantage.gamma,
     lam=config.advantage.gae_lambda,
-    whiten=config.advantage.whiten,
   )
-
-
-def _of_estimates(
-  estimates: critic_lib.Estimates,
-  groups: Sequence[records.Group],
-  known: history.History,
-) -> advantages.Advantages:
-  """Returns a mean size a response, which is what is measured of them."""
-  sizes = [float(np.abs(a).mean()) for a in estimates.advantages]
-  shape = (len(groups), -1) if groups else (0, 0)
-  return advantages.Advantages(np.reshape(sizes, shape), known)
 
 
 def _experience(
