@@ -51,6 +51,7 @@ MODELS = {
   '14b': 'Qwen/Qwen2.5-14B',
 }
 
+# What all methods have in common.
 _GRPO = {
   'objective.clip_low': 0.2,
   'objective.clip_high': 0.2,
@@ -58,6 +59,13 @@ _GRPO = {
   'objective.kl_coef': 0.001,
   'filter.enabled': False,
   'overlong.enabled': False,
+  # Eq. 15: right, wrong, and no answer in the form asked for.
+  'reward.right': 1.0,
+  'reward.wrong': 0.0,
+  'reward.no_answer': -1.0,
+  # The population's deviation (A.7) for all, so that the first visit of SAS
+  # is GRPO.
+  'advantage.ddof': 0,
 }
 # Appendix A.9; the largest ratio is 10 whatever the advantage's sign.
 _DAC = {
@@ -124,13 +132,6 @@ def get_config(variant: str = 'dcpo_7b') -> ml_collections.ConfigDict:
   c.rollout.oversample = 1.25  # ours; only with the filter
   c.rollout.max_response_tokens = 3072
   c.learner.minibatch_prompts = 32
-  # Eq. 15: right, wrong, and no answer in the form asked for.
-  c.reward.right = 1.0
-  c.reward.wrong = 0.0
-  c.reward.no_answer = -1.0
-  # The population's deviation (A.7) for all, so that the first visit of SAS
-  # is GRPO.
-  c.advantage.ddof = 0
   # Neither is in the paper: the published script's.
   c.optim.lr = 1e-6
   c.optim.warmup_steps = 10

@@ -9,7 +9,9 @@ NAME is a row of DAPO's table (naive_grpo, overlong_filtering, clip_higher,
 soft_overlong, token_loss, dapo) or a method of DCPO's (grpo, gspo, dcpo, dac,
 sas, otm), with the changes of configs/dapo_qwen2p5_32b.py and
 configs/dcpo_qwen2p5_math.py; `dapo` is the row. Each runs for minutes on two
-CPU cores.
+CPU cores. Compare the names of one table: rewards are 1 and -1 in DAPO's, 1, 0
+and, without an answer, -1 in DCPO's, which also has the population's standard
+deviation.
 
 The problems are 241 sums, drawn again and again, because smooth advantage
 standardization acts from the second visit on: 60 steps of 32 prompts are eight

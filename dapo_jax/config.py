@@ -226,6 +226,8 @@ def _file_fault(file: str, error: BaseException) -> str:
   # The innermost: config_flags raises what it wraps anew, of the same type.
   if isinstance(chain[-1], variants.UnknownVariantError):
     return f'--config={file}: {chain[-1]}'
+  if fault := _variant_fault(file, str(chain[-1])):
+    return fault
   for error in chain:
     if isinstance(error, SyntaxError):
       return f'{error.filename}, line {error.lineno}: {error.msg}'
@@ -238,6 +240,19 @@ def _file_fault(file: str, error: BaseException) -> str:
         reason = _assignment_fault(_assigned_path(line)) or reason
       return f'{path}, line {frames[depths[-1]].lineno}, `{line}`: {reason}'
   return f'{path}: {type(error).__name__}: {_one_line(error)}'
+
+
+def _variant_fault(file: str, reason: str) -> str:
+  """Returns what is wrong with the ARG of FILE:ARG, or '' if nothing is."""
+  path = file.partition(':')[0]
+  if reason.startswith('get_config() takes '):
+    return f'--config={file}: this file has no variants; write --config={path}'
+  if reason.startswith('get_config() missing '):
+    return (
+      f'--config={file}: this file needs a variant; write '
+      f'--config={path}:VARIANT'
+    )
+  return ''
 
 
 def _assignment_fault(path: str) -> str:

@@ -171,18 +171,36 @@ def _check_objective(config: ml_collections.ConfigDict) -> None:
     'or none',
     'reward.no_answer',
   )
+  _check_dual_clip(config.objective)
   _check_combinations(config)
-  dual, high = config.objective.dual_clip, config.objective.clip_high
+  _check_group_advantage(config.advantage)
+
+
+def _check_dual_clip(c: ml_collections.ConfigDict) -> None:
+  """Checks that the dual clip is further out than the upper bound.
+
+  Dynamic bounds are a token's own, up to `ratio_max` and without an order to
+  it: there it only has to leave a ratio of 1 alone.
+  """
+  if c.dual_clip is None:
+    return
+  fixed = c.bounds == 'fixed'
   config_fault.require(
-    dual is None or dual > 1 + high,
-    f'objective.dual_clip ({dual}) must be above 1 + objective.clip_high '
-    f'(1 + {high}), or none',
+    c.dual_clip > 1 + (c.clip_high if fixed else 0),
+    f'objective.dual_clip ({c.dual_clip}) must be above '
+    + (f'1 + objective.clip_high (1 + {c.clip_high})' if fixed else '1')
+    + ', or none',
     'objective.dual_clip',
   )
 
 
 def _check_combinations(config: ml_collections.ConfigDict) -> None:
-  """Checks that no setting is given that another one makes idle."""
+  """Checks that what is asked for has the effect that is meant.
+
+  Refused is an option that is switched on by its own value while another
+  choice makes it idle. The values of a feature that is off as a whole
+  (`advantage.gamma` without a critic, say) are not looked at.
+  """
   c = config.objective
   config_fault.require(
     c.surrogate == 'clipped' or c.dual_clip is None,
@@ -199,6 +217,8 @@ def _check_combinations(config: ml_collections.ConfigDict) -> None:
     'response has no group to compare with, unless advantage.estimator is gae '
     'and filter.enabled is false',
     'rollout.responses_per_prompt',
+    'advantage.estimator',
+    'filter.enabled',
   )
   config_fault.require(
     c.ratio == 'token' or c.log_ratio_clamp is None,
@@ -207,6 +227,35 @@ def _check_combinations(config: ml_collections.ConfigDict) -> None:
     'objective.log_ratio_clamp',
     'objective.ratio',
   )
+  config_fault.require(
+    not (c.kl_straight_through and c.kl_coef > 0 and c.kl_place == 'reward'),
+    'objective.kl_straight_through (True) chooses a gradient, and a divergence '
+    'taken off the reward has none: it must be false where objective.kl_place '
+    'is reward',
+    'objective.kl_straight_through',
+    'objective.kl_place',
+  )
+  truncated = config.overlong.truncated
+  config_fault.require(
+    not c.count_masked or truncated == 'masked',
+    'objective.count_masked (True) counts responses that are left out of the '
+    f'loss: it must be false where overlong.truncated is {truncated}, not '
+    'masked',
+    'objective.count_masked',
+    'overlong.truncated',
+  )
+
+
+def _check_group_advantage(c: ml_collections.ConfigDict) -> None:
+  """Checks that what only `group` looks at is not given to other estimators."""
+  for key, default in (('scale', 'group'), ('baseline', 'mean')):
+    config_fault.require(
+      c.estimator == 'group' or c[key] == default,
+      f'advantage.{key} ({c[key]}) is of the estimator group: it must be '
+      f'{default} where advantage.estimator is {c.estimator}',
+      f'advantage.{key}',
+      'advantage.estimator',
+    )
 
 
 def _check_update(config: ml_collections.ConfigDict) -> None:

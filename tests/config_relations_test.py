@@ -32,7 +32,8 @@ class TogetherTest(RulesCase):
       changes,
       'rollout.responses_per_prompt (1) must be at least 2: one response has '
       'no group to compare with, unless advantage.estimator is gae and '
-      'filter.enabled is false; change --config.rollout.responses_per_prompt',
+      'filter.enabled is false; change --config.rollout.responses_per_prompt '
+      'or --config.advantage.estimator or --config.filter.enabled',
     )
 
   def test_a_critic_needs_no_group(self):
@@ -67,6 +68,53 @@ class TogetherTest(RulesCase):
       'be none where objective.ratio is sequence; change '
       '--config.objective.log_ratio_clamp or --config.objective.ratio',
     )
+
+  @parameterized.product(
+    estimator=('smooth', 'gae'),
+    # The key, what it is set to, and what it must be.
+    setting=(
+      ('scale', 'none', 'group'),
+      ('scale', 'batch', 'group'),
+      ('baseline', 'leave_one_out', 'mean'),
+    ),
+  )
+  def test_other_estimators_have_no_options_of_a_group(
+    self, estimator, setting
+  ):
+    key, value, default = setting
+    changes = {f'advantage.{key}': value}
+    config_rules.validate(_config(changes))
+    self.assert_refused(
+      changes | {'advantage.estimator': estimator},
+      f'advantage.{key} ({value}) is of the estimator group: it must be '
+      f'{default} where advantage.estimator is {estimator}; change '
+      f'--config.advantage.{key} or --config.advantage.estimator',
+    )
+
+  def test_a_reward_passes_no_gradient(self):
+    changes = {
+      'objective.kl_place': 'reward',
+      'objective.kl_straight_through': True,
+    }
+    config_rules.validate(_config(changes))  # there is no divergence
+    self.assert_refused(
+      changes | {'objective.kl_coef': 0.1},
+      'objective.kl_straight_through (True) chooses a gradient, and a '
+      'divergence taken off the reward has none: it must be false where '
+      'objective.kl_place is reward; change '
+      '--config.objective.kl_straight_through or --config.objective.kl_place',
+    )
+
+  def test_what_is_counted_must_be_masked(self):
+    changes = {'objective.count_masked': True}
+    self.assert_refused(
+      changes,
+      'objective.count_masked (True) counts responses that are left out of the '
+      'loss: it must be false where overlong.truncated is as_graded, not '
+      'masked; change --config.objective.count_masked or '
+      '--config.overlong.truncated',
+    )
+    config_rules.validate(_config(changes | {'overlong.truncated': 'masked'}))
 
   @parameterized.parameters(
     ('objective.ratio_max', 0.5, {'objective.bounds': 'dac'}),
@@ -215,6 +263,16 @@ class TogetherTest(RulesCase):
       '(1 + 0.28), or none; change --config.objective.dual_clip',
     )
     config_rules.validate(_config({'objective.dual_clip': 1.3}))
+
+  def test_dual_clip_of_dynamic_bounds_is_above_1(self):
+    # There clip_high is no ratio: 20 allows the bound to be ratio_max always.
+    changes = {'objective.bounds': 'dac', 'objective.clip_high': 20.0}
+    config_rules.validate(_config(changes | {'objective.dual_clip': 10.0}))
+    self.assert_refused(
+      changes | {'objective.dual_clip': 1.0},
+      'objective.dual_clip (1.0) must be above 1, or none; change '
+      '--config.objective.dual_clip',
+    )
 
   def test_greedy_samples_are_all_the_same(self):
     changes = {'eval.temperature': 0.0}

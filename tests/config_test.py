@@ -323,10 +323,16 @@ class FaultyFileTest(ConfigCase):
     )
 
   def test_argument_that_the_file_does_not_take(self):
+    for arg in ('ablation', ''):
+      self.assert_told(
+        f'--config=FILE:{arg}: this file has no variants; write --config=FILE',
+        file=f'{self.file("")}:{arg}',
+      )
+
+  def test_argument_that_the_file_needs(self):
     self.assert_told(
-      'FILE: TypeError: get_config() takes 0 positional arguments but 1 was '
-      'given',
-      file=self.file('') + ':ablation',
+      '--config=FILE: this file needs a variant; write --config=FILE:VARIANT',
+      file=self.file('', arg='arg'),
     )
 
   def test_nothing_returned(self):
