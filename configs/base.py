@@ -154,6 +154,12 @@ def _sampler():
     chunk_tokens=32,
     # Tensor-parallel shards of the engine; slots are split over the rest.
     tensor=1,
+    # Prompts longer than this are prefilled in parts of this, a power of two
+    # from 16, [tokens].
+    prefill_tokens=1024,
+    # Most memory of all slots on a device, [GiB]; more is an error that says
+    # how many slots fit. None = not looked at.
+    cache_gib=config_dict.placeholder(float),
   )
 
 

@@ -66,6 +66,7 @@ _AT_LEAST_1 = (
   'sampler.slots',
   'sampler.chunk_tokens',
   'sampler.tensor',
+  'sampler.prefill_tokens',
   'filter.max_rounds',
   'advantage.history_window_visits',
   'objective.sampler_correction_limit',
@@ -87,6 +88,7 @@ _AT_LEAST_1 = (
 _ABOVE_0 = (
   *_MODEL_CONSTANTS,
   'rollout.oversample',
+  'sampler.cache_gib',
   'rollout.temperature',
   'critic.coef',
   'critic.value_clip',

@@ -89,6 +89,38 @@ class AttentionTest(parameterized.TestCase):
     self.assertTrue(np.isfinite(out).all())
 
 
+def _cached(x):
+  """Returns rows as a cache holds them, heads before entries."""
+  return jnp.swapaxes(x, 1, 2)
+
+
+class ContinuedAttentionTest(parameterized.TestCase):
+  @parameterized.parameters(None, 1, 3)
+  def test_a_part_is_that_of_the_whole_row(self, window_tokens):
+    q = _random(2, 8, 4, 8, seed=0)
+    k, v = (_random(2, 8, 2, 8, seed=s) for s in (1, 2))
+    whole = attention.attention(
+      q,
+      k,
+      v,
+      segment_ids=jnp.ones((2, 8), int),
+      window_tokens=window_tokens,
+    )
+    # Keys after the part may hold anything.
+    spoil = lambda x: x.at[:, 6:].set(1e4)
+    part = attention.continued_attention(
+      q[:, 3:6],
+      spoil(k),
+      spoil(v),
+      q_positions=jnp.arange(3, 6)[None],
+      k_positions=jnp.arange(8)[None],
+      window_tokens=window_tokens,
+    )
+    np.testing.assert_allclose(
+      part, whole[:, 3:6], atol=tolerances.F32_ATOL
+    )
+
+
 class CachedAttentionTest(parameterized.TestCase):
   @parameterized.parameters(1, 2)
   def test_equals_the_whole_row_at_each_slots_position(self, kv_heads):
@@ -99,7 +131,7 @@ class CachedAttentionTest(parameterized.TestCase):
     positions = jnp.array([0, 5, 7])
     slots = jnp.arange(3)
     out = attention.cached_attention(
-      q[slots, positions], k, v, positions=positions
+      q[slots, positions], _cached(k), _cached(v), positions=positions
     )
     np.testing.assert_allclose(
       out, rows[slots, positions], atol=tolerances.F32_ATOL
@@ -119,8 +151,8 @@ class CachedAttentionTest(parameterized.TestCase):
     slots = jnp.arange(3)
     out = attention.cached_attention(
       q[slots, positions],
-      k,
-      v,
+      _cached(k),
+      _cached(v),
       positions=positions,
       window_tokens=window_tokens,
     )
@@ -130,17 +162,28 @@ class CachedAttentionTest(parameterized.TestCase):
 
   def test_entries_beyond_the_position_change_nothing(self):
     q = _random(1, 4, 8, seed=0)
-    k, v = _random(1, 6, 2, 8, seed=1), _random(1, 6, 2, 8, seed=2)
+    k, v = _random(1, 2, 6, 8, seed=1), _random(1, 2, 6, 8, seed=2)
     positions = jnp.array([3])
     out = attention.cached_attention(q, k, v, positions=positions)
     other = attention.cached_attention(
-      q, k.at[:, 4:].set(1e4), v.at[:, 4:].set(1e4), positions=positions
+      q, k.at[:, :, 4:].set(1e4), v.at[:, :, 4:].set(1e4), positions=positions
     )
     np.testing.assert_array_equal(out, other)
     nearer = attention.cached_attention(
-      q, k, v.at[:, 3].set(1e4), positions=positions
+      q, k, v.at[:, :, 3].set(1e4), positions=positions
     )
     self.assertFalse(np.array_equal(out, nearer))
+
+  def test_entries_beyond_what_is_looked_at_may_hold_anything(self):
+    q = _random(2, 4, 8, seed=0)
+    k, v = _random(2, 2, 9, 8, seed=1), _random(2, 2, 9, 8, seed=2)
+    positions = jnp.array([3, 1])
+    whole = attention.cached_attention(q, k, v, positions=positions)
+    k, v = (x.at[:, :, 5:].set(np.nan) for x in (k, v))
+    few = attention.cached_attention(
+      q, k, v, positions=positions, attend_tokens=5
+    )
+    np.testing.assert_allclose(few, whole, atol=tolerances.F32_ATOL)
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 
@@ -18,7 +19,7 @@ _LIMITS = decode.Limits(slots=_SLOTS, prompt_tokens=6, response_tokens=8)
 _MODEL, _PARAMS = tiny_engine.chain({1: 50, 40: 51, 46: 50})
 _step_fn = functools.partial(decode.step, _MODEL.graphdef, _EOS_IDS)
 _empty = jax.jit(functools.partial(decode.empty_state, _MODEL, _LIMITS))
-_prefill = jax.jit(functools.partial(decode.prefill, _MODEL.graphdef))
+_prefill = jax.jit(functools.partial(decode.prefill, _MODEL.graphdef, 16))
 _insert = jax.jit(decode.insert_group)
 _step = jax.jit(_step_fn)
 _chunk = jax.jit(functools.partial(decode.chunk, _step_fn))
@@ -112,7 +113,7 @@ class ShardingsTest(absltest.TestCase):
       shardings,
     )
     # 4 slots over 4, 2 key heads over 2; 16 entries, heads of 12.
-    self.assertEqual(shards.cache.k, ((1, 16, 1, 12),) * 2)
+    self.assertEqual(shards.cache.k, ((1, 1, 16, 12),) * 2)
     self.assertEqual(shards.cache.v, shards.cache.k)
     self.assertEqual(shards.sample_key, (1, 2))
     self.assertEqual(shards.out_tokens, (1, 8))
@@ -238,8 +239,36 @@ class StandStillTest(absltest.TestCase):
     for before, now in zip(
       jax.tree.leaves(state.cache), jax.tree.leaves(after.cache), strict=True
     ):
-      np.testing.assert_array_equal(now[:, :5], before[:, :5])
-      self.assertFalse(np.array_equal(now[0, 5], before[0, 5]))
+      np.testing.assert_array_equal(now[:, :, :5], before[:, :, :5])
+      self.assertFalse(np.array_equal(now[0, :, 5], before[0, :, 5]))
+
+
+class BucketTest(absltest.TestCase):
+  def test_buckets_are_halves_of_128_entries_or_more(self):
+    of = lambda prompt, response: decode.attend_buckets(
+      decode.Limits(4, prompt, response)
+    )
+    self.assertEqual(of(16, 40), (56,))
+    self.assertEqual(of(32, 224), (128, 256))
+    self.assertEqual(of(1024, 3072), (512, 1024, 2048, 4096))
+    # Rounded up: 1,001 / 8 = 125.1 is too few, / 4 = 250.25.
+    self.assertEqual(of(1, 1000), (251, 501, 1001))
+
+  def test_a_slot_takes_cache_tokens_and_numbers(self):
+    # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
+    # with log-probs; 4 int32, a bool, a temperature, two words of key.
+    cache = 2 * 2 * 2 * 12 * 16 * 4
+    self.assertEqual(
+      decode.slot_bytes(_MODEL, _LIMITS), cache + 8 * 8 + 4 * 4 + 1 + 4 + 8
+    )
+
+  def test_rows_are_taken_by_their_slots(self):
+    state, _ = _run(_started([[10], [40], [30]]), max_steps=4)
+    tokens, logp = decode.take_rows(state, jnp.array([2, 0, 2]))
+    np.testing.assert_array_equal(
+      tokens, state.out_tokens[jnp.array([2, 0, 2])]
+    )
+    np.testing.assert_array_equal(logp, state.out_logp[jnp.array([2, 0, 2])])
 
 
 class ChunkTest(parameterized.TestCase):
@@ -292,10 +321,34 @@ class ChunkTest(parameterized.TestCase):
       )
 
 
+class PartsTest(parameterized.TestCase):
+  @parameterized.parameters(17, 31, 32, 33, 47, 48, 64)
+  def test_a_prompt_in_parts_is_the_prompt(self, length):
+    # Parts of 16 tokens in a bucket of 64, the last of them padding or cut.
+    model, params = tiny_engine.model(), tiny_engine.params()
+    rng = np.random.default_rng(length)
+    tokens = np.zeros(64, np.int32)
+    tokens[:length] = rng.integers(61, size=length)
+    whole, parts = (
+      jax.jit(functools.partial(decode.prefill, model.graphdef, part_tokens))(
+        params, tokens, np.int32(length)
+      )
+      for part_tokens in (64, 16)
+    )
+    for name in ('k', 'v'):
+      np.testing.assert_allclose(
+        getattr(parts, name)[:, :length],
+        getattr(whole, name)[:, :length],
+        atol=tolerances.F32_ATOL,
+      )
+    self.assertEqual(parts.last_token, whole.last_token)
+    self.assertEqual(parts.length_tokens, length)
+
+
 class PrefillTest(absltest.TestCase):
   def test_padding_of_a_prompt_changes_nothing(self):
     model, params = tiny_engine.model(), tiny_engine.params()
-    prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
+    prefill = jax.jit(functools.partial(decode.prefill, model.graphdef, 16))
     padded = np.full(16, 60, np.int32)
     padded[:5] = [3, 1, 4, 1, 5]
     short = prefill(params, padded[:5], np.int32(5))

@@ -35,7 +35,8 @@ def _samples(slots, *, temperature=0.0, limit=20, keys=None):
     keys = token_choice.sample_keys(
       1, token_choice.Purpose.TRAIN, 2, samples=len(slots)
     )
-  return engine_lib.Samples(slots, keys, limit, temperature)
+  limits = np.full(len(slots), limit)
+  return engine_lib.Samples(slots, keys, limits, temperature)
 
 
 def _response(state, slot=0):

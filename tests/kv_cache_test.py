@@ -26,7 +26,7 @@ class EmptyTest(absltest.TestCase):
     for buffers in cache:
       self.assertLen(buffers, 3)
       for buffer in buffers:
-        self.assertEqual(buffer.shape, (4, 7, 2, 12))
+        self.assertEqual(buffer.shape, (4, 2, 7, 12))
         self.assertEqual(buffer.dtype, jnp.bfloat16)
         self.assertFalse(buffer.any())
 
@@ -35,15 +35,15 @@ class WriteTest(absltest.TestCase):
   def test_each_slot_is_written_at_its_own_position(self):
     new = jnp.arange(1.0, 7.0).reshape(3, 1, 2)
     out = kv_cache.write(_cache(3).k[0], new, positions=jnp.array([4, 0, 2]))
-    expected = np.zeros((3, 5, 1, 2))
-    expected[0, 4], expected[1, 0], expected[2, 2] = new
+    expected = np.zeros((3, 1, 5, 2))
+    expected[0, :, 4], expected[1, :, 0], expected[2, :, 2] = new
     np.testing.assert_array_equal(out, expected)
 
   def test_a_position_beyond_the_cache_is_dropped(self):
     new = jnp.ones((2, 1, 2))
     out = kv_cache.write(_cache(2).k[0], new, positions=jnp.array([5, 1]))
     self.assertFalse(out[0].any())
-    self.assertTrue(out[1, 1].all())
+    self.assertTrue(out[1, :, 1].all())
 
 
 class InsertTest(absltest.TestCase):
@@ -53,8 +53,8 @@ class InsertTest(absltest.TestCase):
     for i in range(2):
       for buffer, prefix in ((out.k[i], k[i]), (out.v[i], v[i])):
         for slot in (1, 3):
-          np.testing.assert_array_equal(buffer[slot, :3], prefix)
-          self.assertFalse(buffer[slot, 3:].any())
+          np.testing.assert_array_equal(buffer[slot, 0, :3], prefix[:, 0])
+          self.assertFalse(buffer[slot, :, 3:].any())
         self.assertFalse(buffer[jnp.array([0, 2])].any())
 
   def test_slot_numbers_beyond_the_last_are_dropped(self):
@@ -70,8 +70,8 @@ class InsertTest(absltest.TestCase):
     out = kv_cache.insert(
       full, k[:, :2] + 50, v[:, :2] + 50, slots=jnp.array([0])
     )
-    np.testing.assert_array_equal(out.k[1][0, :2], k[1, :2] + 50)
-    np.testing.assert_array_equal(out.v[1][0, 2:4], v[1, 2:4])
+    np.testing.assert_array_equal(out.k[1][0, 0, :2], k[1, :2, 0] + 50)
+    np.testing.assert_array_equal(out.v[1][0, 0, 2:4], v[1, 2:4, 0])
 
 
 if __name__ == '__main__':

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -229,6 +230,34 @@ class ServiceTest(absltest.TestCase):
     self.assertLess(log.reports_before[0], len(log.reports))
     self.assertLess(log.reports_before[0], log.reports_before[-1])
     self.assertEqual(log.reports_before[-1], len(log.reports))
+
+  def test_a_sample_may_have_a_limit_of_its_own(self):
+    engine, params = _never_ending()
+    limits = np.array([3, 1, 20, 7])
+    request = scheduler.Request(5, tiny_engine.PROMPTS[0], 4, limits)
+    log = _generate([request], engine=engine, params=params)
+    self.assertEqual([len(row) for row in log.tokens()[0]], limits.tolist())
+
+  def test_the_device_decodes_while_a_group_is_looked_at(self):
+    # 2 groups of 4 on 4 slots: when the first comes, the second has begun.
+    engine, params = _never_ending()
+    engine = tiny_engine.build(limits=tiny_engine.LIMITS._replace(slots=4))
+    chunks = []
+    generate_chunk = engine.generate_chunk
+    with mock.patch.object(
+      engine,
+      'generate_chunk',
+      lambda *args, **how: chunks.append(how) or generate_chunk(*args, **how),
+    ):
+      requests = tiny_engine.requests(prompts=tiny_engine.PROMPTS[:2])
+      samples = scheduler.generate(
+        engine, params, requests, tiny_engine.sampling(limit_tokens=1),
+        report=lambda _: None,
+      )  # fmt: skip
+      next(samples)
+      self.assertLen(chunks, 2)
+      self.assertLen(list(samples), 1)
+      self.assertLen(chunks, 2)
 
   def test_no_requests_are_no_work(self):
     log = _generate([])

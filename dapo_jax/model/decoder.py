@@ -155,15 +155,60 @@ class Decoder(nnx.Module):
     _, keys_values = self._scan_layers(tokens, positions, attend)
     return keys_values
 
+  def prefill_part(
+    self,
+    tokens: Int[Array, 'B T'],
+    keys_values: tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']],
+    *,
+    begin: Int[Array, ''],
+  ) -> tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']]:
+    """Returns keys and values with those of a part of the prompts written.
+
+    The part stands at positions `begin`, `begin` + 1, ...; what is before it
+    must have been written. Scores exist for T x C pairs at a time.
+    """
+    places = jnp.arange(keys_values[0].shape[2])[None]
+    positions = begin + jnp.broadcast_to(
+      jnp.arange(tokens.shape[1]), tokens.shape
+    )
+    graphdef, weights = nnx.split(self.block)
+
+    def layer(x, given):
+      layer_weights, k_all, v_all = given
+
+      def attend(q, k, v):
+        write = lambda whole, part: jax.lax.dynamic_update_slice_in_dim(
+          whole, part.astype(whole.dtype), begin, axis=1
+        )
+        k, v = write(k_all, k), write(v_all, v)
+        out = attention_lib.continued_attention(
+          q,
+          k,
+          v,
+          q_positions=positions,
+          k_positions=places,
+          window_tokens=self.spec.window_tokens,
+        )
+        return out, (k, v)
+
+      return nnx.merge(graphdef, layer_weights)(x, positions, attend)
+
+    _, keys_values = jax.lax.scan(
+      layer, self._embed(tokens), (weights, *keys_values)
+    )
+    return keys_values
+
   def decode(
     self,
     tokens: Int[Array, ' S'],
     cache: kv_cache.KVCache,
     *,
     positions: Int[Array, ' S'],
+    attend_tokens: int | None = None,
   ) -> tuple[Float[Array, 'S D'], kv_cache.KVCache]:
     """Returns the hidden state after one token a slot, and the new cache.
 
+    No position may be beyond the first `attend_tokens` entries; None = all.
     Layers are unrolled here: each updates its own donated cache buffer.
     """
     x = self._embed(tokens[:, None])
@@ -180,6 +225,7 @@ class Decoder(nnx.Module):
           v,
           positions=positions,
           window_tokens=self.spec.window_tokens,
+          attend_tokens=attend_tokens,
         )
         return out[:, None], (k, v)
 

@@ -15,31 +15,35 @@ class KVCache(NamedTuple):
   A tuple of buffers, not one stacked array: each is donated and updated in
   place, while a scan over a stacked cache would copy all of it every token.
   Entry c of slot s is its token at position c; entries beyond a slot's
-  position hold leftovers and are never read.
+  position hold leftovers and are never read. Heads stand before entries, as
+  the products over them want it: the other way round, XLA:CPU transposes the
+  whole cache for every token.
   """
 
-  k: tuple[Float[Array, 'S C K H'], ...]
-  v: tuple[Float[Array, 'S C K H'], ...]
+  k: tuple[Float[Array, 'S K C H'], ...]
+  v: tuple[Float[Array, 'S K C H'], ...]
 
 
 def empty(
   spec: spec_lib.Spec, *, slots: int, cache_tokens: int, dtype: DTypeLike
 ) -> KVCache:
   """Returns a cache of zeros."""
-  shape = (slots, cache_tokens, spec.kv_heads, spec.head_dim)
+  shape = (slots, spec.kv_heads, cache_tokens, spec.head_dim)
   buffers = lambda: tuple(jnp.zeros(shape, dtype) for _ in range(spec.layers))
   return KVCache(buffers(), buffers())
 
 
 def write(
-  buffer: Float[Array, 'S C K H'],
+  buffer: Float[Array, 'S K C H'],
   new: Float[Array, 'S K H'],
   *,
   positions: Int[Array, ' S'],
-) -> Float[Array, 'S C K H']:
+) -> Float[Array, 'S K C H']:
   """Returns the buffer with one entry a slot set at its position."""
   rows = jnp.arange(buffer.shape[0])
-  return buffer.at[rows, positions].set(new.astype(buffer.dtype), mode='drop')
+  return buffer.at[rows, :, positions].set(
+    new.astype(buffer.dtype), mode='drop'
+  )
 
 
 def insert(
@@ -56,7 +60,9 @@ def insert(
   """
   tokens = prefix_k.shape[1]
   fill = lambda buffers, prefix: tuple(
-    b.at[slots, :tokens].set(p.astype(b.dtype), mode='drop')
+    b.at[slots, :, :tokens].set(
+      jnp.swapaxes(p, 0, 1).astype(b.dtype), mode='drop'
+    )
     for b, p in zip(buffers, prefix, strict=True)
   )
   return KVCache(fill(cache.k, prefix_k), fill(cache.v, prefix_v))

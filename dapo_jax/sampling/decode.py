@@ -27,6 +27,8 @@ class Limits(NamedTuple):
   slots: int
   prompt_tokens: int
   response_tokens: int
+  # A longer prompt is prefilled in parts of so many tokens.
+  prefill_tokens: int = 1024
 
 
 class Prefix(NamedTuple):
@@ -77,11 +79,29 @@ def cache_tokens(limits: Limits) -> int:
   )
 
 
+def attend_buckets(limits: Limits) -> tuple[int, ...]:
+  """Returns over how many cache entries a step may attend, ascending.
+
+  Each is a program. All of the cache, and halves down to an eighth of it as
+  long as they are 128 entries or more: a step costs what its longest live row
+  needs, up to a factor of two.
+  """
+  whole = cache_tokens(limits)
+  halves = (-(-whole // 2**n) for n in (3, 2, 1))
+  return (*(h for h in halves if h >= 128), whole)
+
+
+def slot_bytes(model: decoder.Abstract, limits: Limits) -> int:
+  """Returns the bytes that a slot takes: cache, tokens and log-probs."""
+  one = jax.eval_shape(lambda: empty_state(model, limits._replace(slots=1)))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one))
+
+
 def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
   """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
   heads = mesh_lib.ENGINE_RULES['kv_heads']
-  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, None, heads, None))
+  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, heads, None, None))
   layers = (cache,) * model.spec.layers
   others = {f: slot for f in DecodeState._fields if f != 'cache'}
   return DecodeState(cache=kv_cache.KVCache(layers, layers), **others)
@@ -108,10 +128,33 @@ def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
   )
 
 
-def prefill(graphdef: Any, params, tokens, length) -> Prefix:
-  """Returns the prefix of one padded prompt of `length` real tokens."""
-  k, v = nnx.merge(graphdef, params).prefill(tokens[None])
+def prefill(graphdef: Any, part_tokens: int, params, tokens, length) -> Prefix:
+  """Returns the prefix of one padded prompt of `length` real tokens.
+
+  A prompt longer than `part_tokens` is computed in parts, so that scores never
+  exist for all pairs of its tokens; parts of padding alone are left out.
+  """
+  model = nnx.merge(graphdef, params)
+  if len(tokens) <= part_tokens:
+    k, v = model.prefill(tokens[None])
+    return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
+  spec = model.spec
+  shape = (spec.layers, 1, len(tokens), spec.kv_heads, spec.head_dim)
+  nothing = jnp.zeros(shape, model.dtype)
+
+  def part(i, keys_values):
+    begin = i * part_tokens
+    mine = jax.lax.dynamic_slice_in_dim(tokens, begin, part_tokens)
+    return model.prefill_part(mine[None], keys_values, begin=begin)
+
+  parts = -(-length // part_tokens)
+  k, v = jax.lax.fori_loop(0, parts, part, (nothing, nothing))
   return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
+
+
+def take_rows(state: DecodeState, slots: Int[Array, ' G']):
+  """Returns the response tokens and log-probs of some slots."""
+  return state.out_tokens[slots], state.out_logp[slots]
 
 
 def insert_group(
@@ -131,11 +174,20 @@ def insert_group(
   )
 
 
-def step(graphdef: Any, eos_ids: tuple[int, ...], params, state: DecodeState):
+def step(
+  graphdef: Any,
+  eos_ids: tuple[int, ...],
+  params,
+  state: DecodeState,
+  attend_tokens: int | None = None,
+):
   """Returns the state one token later: the EOS is kept, then a slot ends."""
   model = nnx.merge(graphdef, params)
   hidden, cache = model.decode(
-    state.token, state.cache, positions=state.position
+    state.token,
+    state.cache,
+    positions=state.position,
+    attend_tokens=attend_tokens,
   )
   token, logp = token_choice.choose(
     model.logits(hidden),
@@ -162,7 +214,13 @@ def step(graphdef: Any, eos_ids: tuple[int, ...], params, state: DecodeState):
 
 
 def chunk(
-  step: Callable, params, *, state: DecodeState, max_steps, leave_after
+  step: Callable,
+  params,
+  *,
+  state: DecodeState,
+  max_steps,
+  leave_after,
+  attend_tokens: int | None = None,
 ):
   """Returns (state, steps): one program for every number of steps."""
   live_before = jnp.sum(state.live)
@@ -174,7 +232,10 @@ def chunk(
 
   steps, state = jax.lax.while_loop(
     go_on,
-    lambda carry: (carry[0] + 1, step(params, state=carry[1])),
+    lambda carry: (
+      carry[0] + 1,
+      step(params, state=carry[1], attend_tokens=attend_tokens),
+    ),
     (jnp.int32(0), state),
   )
   return state, steps

@@ -7,6 +7,7 @@ tokens before it looks at the host.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -27,8 +28,8 @@ class Samples(NamedTuple):
   """How the samples of one insertion are drawn; one entry a slot."""
 
   slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
-  keys: UInt32[np.ndarray, 'G 2']
-  limit_tokens: int
+  keys: UInt32[Array | np.ndarray, 'G 2']
+  limits_tokens: Int[np.ndarray, ' G']
   temperature: float
 
 
@@ -69,12 +70,20 @@ class Engine(engine_api.Engine):
     self._init = jax.jit(
       functools.partial(decode.empty_state, model, limits), out_shardings=state
     )
-    self._prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
+    self._prefill = jax.jit(
+      functools.partial(decode.prefill, model.graphdef, limits.prefill_tokens)
+    )
     self._insert_group = jit(decode.insert_group)
     self._step = jit(step)
     self._chunk = jit(
-      functools.partial(decode.chunk, step), out_shardings=(state, None)
+      functools.partial(decode.chunk, step),
+      out_shardings=(state, None),
+      static_argnames='attend_tokens',
     )
+    self._take_rows = jax.jit(decode.take_rows)
+    self._buckets = decode.attend_buckets(limits)
+    # Rows are read so many at a time: one program for any number.
+    self._read_width = max(1, limits.slots // 8)
 
   def prefill_prompt(
     self, params: decoder.Params, tokens: Int[np.ndarray, ' T']
@@ -101,10 +110,11 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the samples may be longer than the engine's responses.
     """
-    if not 0 < samples.limit_tokens <= self.limits.response_tokens:
+    least, most = samples.limits_tokens.min(), samples.limits_tokens.max()
+    if not 0 < least <= most <= self.limits.response_tokens:
       raise ValueError(
-        f'a response is limited to {samples.limit_tokens} tokens; the limit '
-        f'must be 1 to {self.limits.response_tokens}; change '
+        f'responses are limited to {least} to {most} tokens; a limit must be '
+        f'1 to {self.limits.response_tokens}; change '
         '--config.rollout.max_response_tokens'
       )
     return self._insert_group(
@@ -112,7 +122,7 @@ class Engine(engine_api.Engine):
       prefix=prefix,
       slots=samples.slots.astype(np.int32),
       keys=samples.keys,
-      limit=np.int32(samples.limit_tokens),
+      limit=samples.limits_tokens.astype(np.int32),
       temperature=np.float32(samples.temperature),
     )
 
@@ -123,18 +133,45 @@ class Engine(engine_api.Engine):
     *,
     max_steps: int,
     leave_after: int,
+    longest_tokens: int | None = None,
   ) -> tuple[decode.DecodeState, Int[Array, '']]:
     """Returns the state after some decode steps, and how many they were.
 
     Decodes until `max_steps` steps are done, `leave_after` rows have ended
-    or none is live. Donates `state`.
+    or none is live. Donates `state`; waits for nothing.
+
+    Args:
+      params: the policy.
+      state: the slots.
+      max_steps: most steps.
+      leave_after: ended rows at which to return.
+      longest_tokens: the longest live row, its prompt included, before these
+        steps, so that a step attends to no more of the cache than it needs;
+        None = to all of it.
     """
+    needed = self._buckets[-1]
+    if longest_tokens is not None:
+      needed = min(needed, longest_tokens + max_steps)
     return self._chunk(
       params,
       state=state,
       max_steps=np.int32(max_steps),
       leave_after=np.int32(leave_after),
+      attend_tokens=next(b for b in self._buckets if b >= needed),
     )
+
+  def read_rows(
+    self, state: decode.DecodeState, slots: Sequence[int]
+  ) -> list[tuple[Array, Array]]:
+    """Returns the response tokens and log-probs of some slots, on the device.
+
+    They come in parts of one size, the slots in order, the last part padded;
+    they outlive `state`, and the host waits only when it looks at them.
+    """
+    width = self._read_width
+    parts = [slots[i : i + width] for i in range(0, len(slots), width)]
+    padded = [[*p, *[p[-1]] * (width - len(p))] for p in parts]
+    return [self._take_rows(state, np.array(p, np.int32)) for p in padded]
 
   # JetStream's abstract methods, in its order.
 
@@ -177,7 +214,8 @@ class Engine(engine_api.Engine):
     )
     self._served_count += 1
     slots = np.asarray([slot])
-    samples = Samples(slots, keys, self.limits.response_tokens, 1.0)
+    limits = np.array([self.limits.response_tokens])
+    samples = Samples(slots, keys, limits, 1.0)
     return self.insert_group(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:
@@ -238,6 +276,12 @@ class Engine(engine_api.Engine):
 def _check_limits(
   limits: decode.Limits, model: decoder.Abstract, mesh: Mesh
 ) -> None:
+  if limits.prefill_tokens not in decode.PREFILL_BUCKETS_TOKENS:
+    raise ValueError(
+      f'prompts are prefilled in parts of {limits.prefill_tokens} tokens; it '
+      f'must be one of {decode.PREFILL_BUCKETS_TOKENS}; change '
+      '--config.sampler.prefill_tokens'
+    )
   longest = limits.prompt_tokens + limits.response_tokens
   if longest > model.spec.context_tokens:
     raise ValueError(

@@ -9,7 +9,7 @@ prefills a prompt once a sample, drops the EOS and carries no log-probs.
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -27,6 +27,8 @@ class Request(NamedTuple):
   ordinal: int  # of the draw, the root of its noise
   prompt_tokens: Int[np.ndarray, ' T']
   samples: int
+  # Most tokens of each sample, [tokens]; None = the call's limit for all.
+  limits_tokens: Int[np.ndarray, ' G'] | None = None
 
 
 class Sampling(NamedTuple):
@@ -77,44 +79,118 @@ def generate(
   many slots as it has samples. The order of completion varies with the
   sizes; the tokens do not, as far as the arithmetic allows.
   """
-  state = engine.init_decode_state()
-  eos_ids = frozenset(engine.eos_ids)
-  owners: list[tuple[int, int] | None] = [None] * engine.limits.slots
+  table = _Table(engine.limits.slots)
   waiting = deque(_Waiting(i, r, sampling) for i, r in enumerate(requests))
   done: dict[int, dict[int, Completion]] = {}
-  # Leave a chunk when an eighth of the slots can be filled again; with
-  # nothing left to fill them with, decode on.
-  refill_at = max(1, engine.limits.slots // 8)
-  while waiting or any(owners):
-    begin = time.perf_counter()
-    state, prefills = _refill(engine, params, state, owners, waiting)
-    generated_before = np.asarray(state.generated)
-    state, steps = engine.generate_chunk(
-      params,
-      state,
-      max_steps=sampling.chunk_tokens,
-      leave_after=refill_at if waiting else engine.limits.slots + 1,
-    )
-    live, generated, steps = jax.device_get(
-      (state.live, state.generated, steps)
-    )
-    ended = [s for s, o in enumerate(owners) if o is not None and not live[s]]
-    finished = _take(state, ended, generated, owners, eos_ids)
-    report(
-      ChunkReport(
-        steps=int(steps),
-        tokens=int(np.sum(generated - generated_before)),
-        prefills=prefills,
-        slots=engine.limits.slots,
-        seconds=time.perf_counter() - begin,
+  state, ended = engine.init_decode_state(), []
+  while waiting or table.busy or ended:
+    begin, prefills, steps = time.perf_counter(), 0, None
+    if waiting or table.busy:
+      state, prefills = _refill(engine, params, state, table, waiting)
+      state, steps = engine.generate_chunk(
+        params,
+        state,
+        max_steps=sampling.chunk_tokens,
+        # With nothing left to fill a free slot with, decode on.
+        leave_after=table.refill_at if waiting else engine.limits.slots + 1,
+        longest_tokens=table.longest_tokens,
       )
-    )
-    for (index, g), completion in finished:
+    # What ended before is handed on while the device decodes.
+    for index, g, completion in _completions(ended, engine.eos_ids):
       group = done.setdefault(index, {})
       group[g] = completion
       if len(group) == requests[index].samples:
         del done[index]
         yield index, tuple(group[i] for i in range(len(group)))
+    ended = []
+    if steps is not None:
+      live, generated, steps = jax.device_get(
+        (state.live, state.generated, steps)
+      )
+      tokens, slots = table.advance(live, generated)
+      ended = [_Ended(table.release(slots), engine.read_rows(state, slots))]
+      report(
+        ChunkReport(
+          steps=int(steps),
+          tokens=tokens,
+          prefills=prefills,
+          slots=engine.limits.slots,
+          seconds=time.perf_counter() - begin,
+        )
+      )
+
+
+class _Table:
+  """What the host knows of the slots, without asking the device."""
+
+  def __init__(self, slots: int):
+    self.owners: list[tuple[int, int] | None] = [None] * slots
+    self._prompt_tokens = np.zeros(slots, np.int64)
+    self._generated = np.zeros(slots, np.int64)
+    # A chunk is left for so many free slots: idle ones cost a share of every
+    # step, a return to the host costs about a millisecond.
+    self.refill_at = max(1, slots // 32)
+
+  @property
+  def busy(self) -> bool:
+    """Whether any slot has an owner."""
+    return any(owner is not None for owner in self.owners)
+
+  @property
+  def longest_tokens(self) -> int:
+    """The longest row, prompt included."""
+    taken = np.array([owner is not None for owner in self.owners])
+    return int(
+      np.max(self._prompt_tokens + self._generated, where=taken, initial=0)
+    )
+
+  def give(self, slot: int, owner: tuple[int, int], prompt_tokens: int) -> None:
+    """Gives a free slot to a sample."""
+    self.owners[slot] = owner
+    self._prompt_tokens[slot], self._generated[slot] = prompt_tokens, 0
+
+  def advance(
+    self, live: np.ndarray, generated: np.ndarray
+  ) -> tuple[int, list[int]]:
+    """Returns the tokens since the last call, and the slots that ended."""
+    taken = np.array([owner is not None for owner in self.owners])
+    tokens = int(np.sum(generated - self._generated, where=taken))
+    self._generated = np.where(taken, generated, 0)
+    return tokens, np.flatnonzero(taken & ~live).tolist()
+
+  def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
+    """Frees slots; returns the owner and the response's length of each."""
+    found = []
+    for slot in slots:
+      found.append((self.owners[slot], int(self._generated[slot])))
+      self.owners[slot] = None
+    return found
+
+
+class _Ended(NamedTuple):
+  """Responses that ended in a chunk, still on the device."""
+
+  owners: list[tuple[tuple[int, int], int]]  # and how many tokens
+  rows: list[tuple[jax.Array, jax.Array]]
+
+
+def _completions(
+  ended: Iterable[_Ended], eos_ids: Sequence[int]
+) -> Iterator[tuple[int, int, Completion]]:
+  """Yields (index of the request, number of the sample, what it became)."""
+  for chunk in ended:
+    rows = [
+      row
+      for part in jax.device_get(chunk.rows)
+      for row in zip(*part, strict=True)
+    ]
+    # The last part is padded: there may be more rows than owners.
+    for ((index, g), length), (tokens, logp) in zip(
+      chunk.owners, rows, strict=False
+    ):
+      tokens, logp = tokens[:length].copy(), logp[:length].copy()
+      finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
+      yield index, g, Completion(tokens, logp, finish)
 
 
 @dataclasses.dataclass
@@ -126,31 +202,40 @@ class _Waiting:
   sampling: Sampling
   started: int = 0
   prefix: decode.Prefix | None = None
-  keys: UInt32[np.ndarray, 'G 2'] | None = None
+  keys: UInt32[jax.Array, 'G 2'] | None = None
+
+  @property
+  def limits_tokens(self) -> Int[np.ndarray, ' G']:
+    """Most tokens of each sample."""
+    if self.request.limits_tokens is not None:
+      return self.request.limits_tokens
+    return np.full(self.request.samples, self.sampling.limit_tokens)
 
 
-def _refill(engine, params, state, owners, waiting: deque):
+def _refill(engine, params, state, table: _Table, waiting: deque):
   """Returns (state with the free slots filled, prompts prefilled)."""
-  free = deque(s for s, owner in enumerate(owners) if owner is None)
+  free = deque(s for s, owner in enumerate(table.owners) if owner is None)
   prefills = 0
   while free and waiting:
     head = waiting[0]
+    request = head.request
     if head.prefix is None:
-      head.prefix = engine.prefill_prompt(params, head.request.prompt_tokens)
+      head.prefix = engine.prefill_prompt(params, request.prompt_tokens)
       head.keys = token_choice.sample_keys(
         head.sampling.seed,
         head.sampling.purpose,
-        head.request.ordinal,
-        samples=head.request.samples,
+        request.ordinal,
+        samples=request.samples,
       )
       prefills += 1
-    total = head.request.samples
     # One program serves any number of samples: unused places name a slot
     # that does not exist.
-    slots = np.full(total, engine.limits.slots, np.int32)
-    for g in range(head.started, min(total, head.started + len(free))):
+    slots = np.full(request.samples, engine.limits.slots, np.int32)
+    for g in range(
+      head.started, min(request.samples, head.started + len(free))
+    ):
       slots[g] = free.popleft()
-      owners[slots[g]] = (head.index, g)
+      table.give(int(slots[g]), (head.index, g), len(request.prompt_tokens))
       head.started += 1
     state = engine.insert_group(
       head.prefix,
@@ -158,25 +243,10 @@ def _refill(engine, params, state, owners, waiting: deque):
       engine_lib.Samples(
         slots,
         head.keys,
-        head.sampling.limit_tokens,
+        head.limits_tokens,
         head.sampling.temperature,
       ),
     )
-    if head.started == total:
+    if head.started == request.samples:
       waiting.popleft()
   return state, prefills
-
-
-def _take(state, slots, generated, owners, eos_ids):
-  """Returns [(owner, completion)] of ended slots, and frees them."""
-  if not slots:
-    return []
-  out_tokens, out_logp = jax.device_get((state.out_tokens, state.out_logp))
-  finished = []
-  for slot in slots:
-    tokens = out_tokens[slot, : generated[slot]].copy()
-    logp = out_logp[slot, : generated[slot]].copy()
-    finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
-    finished.append((owners[slot], Completion(tokens, logp, finish)))
-    owners[slot] = None
-  return finished

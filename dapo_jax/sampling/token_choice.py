@@ -25,12 +25,10 @@ class Purpose(enum.IntEnum):
 
 def sample_keys(
   seed: int, purpose: Purpose, ordinal: int, *, samples: int
-) -> UInt32[np.ndarray, 'G 2']:
+) -> UInt32[Array, 'G 2']:
   """Returns the threefry key data of the `samples` responses to a draw."""
-  return np.asarray(
-    _sample_keys(
-      np.uint32(seed), np.uint32(purpose), np.uint32(ordinal), samples
-    )
+  return _sample_keys(
+    np.uint32(seed), np.uint32(purpose), np.uint32(ordinal), samples
   )
 
 
@@ -58,12 +56,18 @@ def choose(
   greedy = temperature <= 0
   z = logits / jnp.where(greedy, 1.0, temperature)[:, None]
 
-  def gumbel_max(key, t, z):
+  def gumbel(key, t):
     key = jax.random.wrap_key_data(key, impl='threefry2x32')
-    return jax.random.categorical(jax.random.fold_in(key, t), z)
+    return jax.random.gumbel(jax.random.fold_in(key, t), z.shape[1:])
 
-  sampled = jax.vmap(gumbel_max)(keys, token_number, z)
-  token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sampled)
-  token = token.astype(jnp.int32)
-  logp = jax.nn.log_softmax(z, axis=-1)
-  return token, jnp.take_along_axis(logp, token[:, None], axis=-1)[:, 0]
+  noise = jax.vmap(gumbel)(keys, token_number)
+  token = _first_max(z + jnp.where(greedy[:, None], 0.0, noise))
+  chosen = jnp.take_along_axis(z, token[:, None], axis=-1)[:, 0]
+  return token, chosen - jax.nn.logsumexp(z, axis=-1)
+
+
+def _first_max(x: Float[Array, 'S V']) -> Int[Array, ' S']:
+  """Returns argmax, as two plain reductions, which XLA:CPU vectorises."""
+  largest = jnp.max(x, axis=-1, keepdims=True)
+  places = jnp.arange(x.shape[-1], dtype=jnp.int32)
+  return jnp.min(jnp.where(x == largest, places, x.shape[-1] - 1), axis=-1)
