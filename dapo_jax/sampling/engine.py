@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
@@ -29,7 +29,7 @@ class Samples(NamedTuple):
   slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
   keys: UInt32[np.ndarray, 'G 2']
   limit_tokens: int
-  temperature: float
+  choice: token_choice.Choice
 
 
 class Engine(engine_api.Engine):
@@ -71,6 +71,7 @@ class Engine(engine_api.Engine):
     )
     self._prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
     self._insert_group = jit(decode.insert_group)
+    self._end_slots = jit(decode.end_slots)
     self._step = jit(step)
     self._chunk = jit(
       functools.partial(decode.chunk, step), out_shardings=(state, None)
@@ -113,7 +114,7 @@ class Engine(engine_api.Engine):
       slots=samples.slots.astype(np.int32),
       keys=samples.keys,
       limit=np.int32(samples.limit_tokens),
-      temperature=np.float32(samples.temperature),
+      choice=token_choice.as_arrays(samples.choice),
     )
 
   def generate_chunk(
@@ -135,6 +136,12 @@ class Engine(engine_api.Engine):
       max_steps=np.int32(max_steps),
       leave_after=np.int32(leave_after),
     )
+
+  def end_slots(
+    self, state: decode.DecodeState, slots: Bool[np.ndarray, ' S']
+  ) -> decode.DecodeState:
+    """Returns the state with the marked slots ended; donates `state`."""
+    return self._end_slots(state=state, slots=slots)
 
   # JetStream's abstract methods, in its order.
 
@@ -177,7 +184,8 @@ class Engine(engine_api.Engine):
     )
     self._served_count += 1
     slots = np.asarray([slot])
-    samples = Samples(slots, keys, self.limits.response_tokens, 1.0)
+    choice = token_choice.Choice(temperature=1.0)
+    samples = Samples(slots, keys, self.limits.response_tokens, choice)
     return self.insert_group(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from dapo_jax.model import decoder
-from dapo_jax.sampling import decode, token_choice
+from dapo_jax.sampling import decode, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
 
 
@@ -34,9 +34,10 @@ class Sampling(NamedTuple):
 
   purpose: token_choice.Purpose
   seed: int
-  temperature: float
+  choice: token_choice.Choice
   limit_tokens: int
   chunk_tokens: int
+  find_stop: stop_strings.FindStop | None = None
 
 
 class Completion(NamedTuple):
@@ -44,7 +45,9 @@ class Completion(NamedTuple):
 
   tokens: Int[np.ndarray, ' T']  # the EOS included where it was sampled
   logp: Float[np.ndarray, ' T']
-  finish: str  # 'eos' or 'length'
+  # 'eos'; 'stop' by a stop string, which its last token completes; or
+  # 'length' at the most tokens, which never exceed the context.
+  finish: str
 
 
 class ChunkReport(NamedTuple):
@@ -98,8 +101,17 @@ def generate(
     live, generated, steps = jax.device_get(
       (state.live, state.generated, steps)
     )
-    ended = [s for s, o in enumerate(owners) if o is not None and not live[s]]
-    finished = _take(state, ended, generated, owners, eos_ids)
+    stopped = np.zeros(len(owners), bool)
+    if sampling.find_stop is not None:
+      state, generated, stopped = _stop(
+        engine, state, owners, (generated_before, generated), sampling.find_stop
+      )
+    ended = [
+      s
+      for s, o in enumerate(owners)
+      if o is not None and (stopped[s] or not live[s])
+    ]
+    finished = _take(state, ended, generated, owners, eos_ids, stopped)
     report(
       ChunkReport(
         steps=int(steps),
@@ -159,7 +171,7 @@ def _refill(engine, params, state, owners, waiting: deque):
         slots,
         head.keys,
         head.sampling.limit_tokens,
-        head.sampling.temperature,
+        head.sampling.choice,
       ),
     )
     if head.started == total:
@@ -167,7 +179,26 @@ def _refill(engine, params, state, owners, waiting: deque):
   return state, prefills
 
 
-def _take(state, slots, generated, owners, eos_ids):
+def _stop(engine, state, owners, generated, find_stop):
+  """Returns (state, tokens of each slot, which have a stop string).
+
+  Responses with a string are cut at the token that completes it; so the
+  length of a chunk, which says how far they are decoded, changes no response.
+  """
+  before, after = generated[0], np.array(generated[1])
+  stopped = np.zeros(len(owners), bool)
+  out_tokens = np.asarray(state.out_tokens)
+  for slot in np.flatnonzero(after > before):
+    tokens = out_tokens[slot, : after[slot]].tolist()
+    length = find_stop(tokens, int(before[slot]))
+    if length is not None:
+      after[slot], stopped[slot] = length, True
+  if stopped.any():
+    state = engine.end_slots(state, stopped)
+  return state, after, stopped
+
+
+def _take(state, slots, generated, owners, eos_ids, stopped):
   """Returns [(owner, completion)] of ended slots, and frees them."""
   if not slots:
     return []
@@ -177,6 +208,7 @@ def _take(state, slots, generated, owners, eos_ids):
     tokens = out_tokens[slot, : generated[slot]].copy()
     logp = out_logp[slot, : generated[slot]].copy()
     finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
+    finish = 'stop' if stopped[slot] else finish
     finished.append((owners[slot], Completion(tokens, logp, finish)))
     owners[slot] = None
   return finished
