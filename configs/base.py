@@ -154,7 +154,8 @@ def _rollout():
     temperature=1.0,
     # A response ends with the token that completes one of these strings, in
     # evaluation too; its text ends before the string. () = only an end token
-    # or the length ends it. Special tokens have no text. As a flag: "('\n\n',)".
+    # or the length ends it. Special tokens have no text. The flag's value is
+    # a tuple: "('\n\n',)".
     stop_strings=(),
   )
 

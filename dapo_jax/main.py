@@ -170,7 +170,7 @@ def _define_sample_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_float(
       name,
       default,
-      f'{text} (default {default}).',
+      f'{text} (default {default:g}).',
       lower_bound=0.0,
       upper_bound=1.0,
       flag_values=flag_values,

@@ -446,13 +446,13 @@ class StopTest(parameterized.TestCase):
     return _generate(requests, sampling, engine=engine, params=params)
 
   @parameterized.parameters(
-    # Prompt, string, limit, response, finish; 'b' is 1, 'h' is 7.
-    ([2], 'gh', 20, [3, 4, 5, 6, 7], 'stop'),
+    # Prompt, string, limit, response, finish; 'b' is 1, 'g' is 6.
+    ([2], 'fg', 20, [3, 4, 5, 6], 'stop'),
     # In the prompt it stops nothing.
     ([2, 3, 4], 'de', 20, [*range(5, 25)], 'length'),
     # With the last token there is room for, or with the next.
-    ([2], 'gh', 5, [3, 4, 5, 6, 7], 'stop'),
-    ([2], 'gh', 4, [3, 4, 5, 6], 'length'),
+    ([2], 'fg', 4, [3, 4, 5, 6], 'stop'),
+    ([2], 'fg', 3, [3, 4, 5], 'length'),
     # The EOS after it is no longer part of the response.
     ([60], 'ab', 20, [0, 1], 'stop'),
     ([60], 'bc', 20, [0, 1, 50], 'eos'),

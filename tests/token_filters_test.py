@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 import tiny_engine
 from dapo_jax.sampling import token_filters
 
-_lowest = jax.jit(lambda logits, how: token_filters.lowest_logit(logits, **how))
+_mask = jax.jit(lambda logits, how: token_filters.may_be_drawn(logits, **how))
 
 
 def _kept(logits, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
@@ -17,7 +17,7 @@ def _kept(logits, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
   fill = lambda value, dtype: jnp.asarray(
     np.broadcast_to(value, logits.shape[0]), dtype
   )
-  lowest = _lowest(
+  mask = _mask(
     logits,
     dict(
       temperature=fill(temperature, jnp.float32),
@@ -26,7 +26,7 @@ def _kept(logits, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
       min_p=fill(min_p, jnp.float32),
     ),
   )
-  return np.asarray(logits >= lowest[:, None])
+  return np.asarray(mask)
 
 
 def _sorted_kept(logits, *, temperature, top_k, top_p, min_p):
@@ -102,17 +102,21 @@ class KeptTest(parameterized.TestCase):
 
 
 class BorderTest(parameterized.TestCase):
-  @parameterized.parameters(
-    dict(top_k=1),
-    dict(top_p=0.0),
-    dict(top_p=1e-30),
-    dict(min_p=1.0),
-    dict(min_p=2.0),
-    dict(top_k=1, top_p=0.0, min_p=1.0),
+  @parameterized.product(
+    how=(
+      dict(top_k=1),
+      dict(top_p=0.0),
+      dict(top_p=1e-30),
+      dict(min_p=1.0),
+      dict(min_p=2.0),
+      dict(top_k=1, top_p=0.0, min_p=1.0),
+    ),
+    # At which a quotient is rounded.
+    temperature=(1.0, 0.3, 9.0),
   )
-  def test_the_likeliest_always_stays(self, **how):
+  def test_the_likeliest_always_stays(self, how, temperature):
     logits = np.random.default_rng(1).standard_normal((64, 1000)) * 100
-    kept = _kept(logits, **how)
+    kept = _kept(logits, temperature=temperature, **how)
     np.testing.assert_array_equal(kept.sum(axis=1), 1)
     np.testing.assert_array_equal(
       kept.argmax(axis=1), np.float32(logits).argmax(axis=1)
@@ -156,15 +160,6 @@ class BorderTest(parameterized.TestCase):
 
 
 class CostTest(absltest.TestCase):
-  def test_where_all_are_off_the_lowest_is_none(self):
-    how = dict(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    types = dict(temperature='f4', top_k='i4', top_p='f4', min_p='f4')
-    lowest = _lowest(
-      jnp.zeros((3, 5)),
-      {name: jnp.full(3, how[name], types[name]) for name in how},
-    )
-    np.testing.assert_array_equal(lowest, -np.inf)
-
   def test_values_compile_nothing(self):
     logits = np.arange(7.0)
     _kept(logits)
@@ -177,7 +172,7 @@ class CostTest(absltest.TestCase):
   def test_the_vocabulary_is_never_sorted(self):
     one = jnp.ones(2)
     how = dict(temperature=one, top_k=jnp.ones(2, int), top_p=one, min_p=one)
-    program = _lowest.lower(jnp.zeros((2, 100)), how).as_text()
+    program = _mask.lower(jnp.zeros((2, 100)), how).as_text()
     self.assertIn('case', program)
     self.assertNotIn('sort', program)
 

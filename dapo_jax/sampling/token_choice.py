@@ -85,20 +85,20 @@ def choose(
   greedy = choice.temperature <= 0
   temperature = jnp.where(greedy, 1.0, choice.temperature)
   z = logits / temperature[:, None]
-  lowest = token_filters.lowest_logit(
+  may_be_drawn = token_filters.may_be_drawn(
     logits,
     temperature=temperature,
     top_k=jnp.where(greedy, 0, choice.top_k),
     top_p=jnp.where(greedy, 1.0, choice.top_p),
     min_p=jnp.where(greedy, 0.0, choice.min_p),
   )
-  may_be_drawn = jnp.where(logits >= lowest[:, None], z, -jnp.inf)
+  kept = jnp.where(may_be_drawn, z, -jnp.inf)
 
   def gumbel_max(key, t, z):
     key = jax.random.wrap_key_data(key, impl='threefry2x32')
     return jax.random.categorical(jax.random.fold_in(key, t), z)
 
-  sampled = jax.vmap(gumbel_max)(keys, token_number, may_be_drawn)
+  sampled = jax.vmap(gumbel_max)(keys, token_number, kept)
   token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sampled)
   token = token.astype(jnp.int32)
   logp = jax.nn.log_softmax(z, axis=-1)
