@@ -40,7 +40,7 @@ def main() -> None:
 
 def _flags() -> argparse.Namespace:
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-  parser.add_argument('--tunix-python', help="a Python with Tunix")
+  parser.add_argument('--tunix-python', help='a Python with Tunix')
   parser.add_argument('--hf-python', help='a Python with torch, transformers')
   parser.add_argument('--model', help='folder of a model to measure alone')
   parser.add_argument('--large', action='store_true', help='34.6 M parameters')
@@ -357,7 +357,7 @@ def _report_model(args: argparse.Namespace) -> None:
   rate = _rate(rows)
   print(
     f'{rate:.0f} tokens / CPU-s at batch {_BATCH}, medians of {args.reps}; '
-    f'this machine\'s bound is {bound:.0f} ({rate / bound:.0%})'
+    f"this machine's bound is {bound:.0f} ({rate / bound:.0%})"
   )
 
 

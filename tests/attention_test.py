@@ -116,9 +116,7 @@ class ContinuedAttentionTest(parameterized.TestCase):
       k_positions=jnp.arange(8)[None],
       window_tokens=window_tokens,
     )
-    np.testing.assert_allclose(
-      part, whole[:, 3:6], atol=tolerances.F32_ATOL
-    )
+    np.testing.assert_allclose(part, whole[:, 3:6], atol=tolerances.F32_ATOL)
 
 
 class CachedAttentionTest(parameterized.TestCase):

@@ -10,7 +10,7 @@ from absl.testing import absltest, parameterized
 import tiny_engine
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode
+from dapo_jax.sampling import decode, token_choice
 
 _EOS_IDS = (50, 51)
 _SLOTS = 4
@@ -26,7 +26,7 @@ _chunk = jax.jit(functools.partial(decode.chunk, _step_fn))
 
 
 def _inserted(
-  state, prompt, slots, *, limit=8, temperature=1.0, keys=None
+  state, prompt, slots, *, limit=8, temperature=1.0, keys=None, **filters
 ) -> decode.DecodeState:
   """Returns the state with a prompt in slots, places beyond 4 unused."""
   padded = np.zeros(16, np.int32)
@@ -41,7 +41,7 @@ def _inserted(
     slots=places,
     keys=keys,
     limit=np.int32(limit),
-    temperature=np.float32(temperature),
+    choice=token_choice.as_arrays(token_choice.Choice(temperature, **filters)),
   )
 
 
@@ -118,16 +118,27 @@ class ShardingsTest(absltest.TestCase):
     self.assertEqual(shards.sample_key, (1, 2))
     self.assertEqual(shards.out_tokens, (1, 8))
     self.assertEqual(shards.live, (1,))
+    self.assertEqual(tuple(shards.choice), ((1,),) * 4)
 
 
 class InsertTest(absltest.TestCase):
   def test_slots_of_a_group_share_all_but_their_keys(self):
-    state = _inserted(_empty(), [5, 6, 30], [3, 1], limit=7, temperature=0.5)
+    choice = dict(temperature=0.5, top_k=9, top_p=0.25, min_p=0.125)
+    state = _inserted(_empty(), [5, 6, 30], [3, 1], limit=7, **choice)
     self.assertEqual(state.token.tolist(), [0, 30, 0, 30])
     self.assertEqual(state.position.tolist(), [0, 2, 0, 2])
     self.assertEqual(state.limit.tolist(), [0, 7, 0, 7])
     self.assertEqual(state.live.tolist(), [False, True, False, True])
-    self.assertEqual(state.temperature.tolist(), [0, 0.5, 0, 0.5])
+    # Slots without a sample choose greedily, unfiltered.
+    self.assertEqual(
+      [x.tolist() for x in state.choice],
+      [
+        [0, 0.5, 0, 0.5],
+        [0, 9, 0, 9],
+        [1, 0.25, 1, 0.25],
+        [0, 0.125, 0, 0.125],
+      ],
+    )
     # Sample 0 is in slot 3, sample 1 in slot 1.
     self.assertEqual(
       state.sample_key.tolist(), [[0, 0], [2, 3], [0, 0], [0, 1]]
@@ -196,6 +207,25 @@ class EndTest(absltest.TestCase):
     expected = np.where(state.out_tokens[:, 0] == 11, -0.7414, -4.7414)
     np.testing.assert_allclose(state.out_logp[:, 0], expected, atol=2e-4)
     self.assertLen(set(expected.tolist()), 2)
+
+
+class FilterTest(absltest.TestCase):
+  def test_each_slot_is_filtered_by_its_own_numbers(self):
+    keys = np.zeros((4, 2), np.uint32)
+    state = _inserted(_empty(), [10], [0], temperature=20.0, keys=keys)
+    for slot, filters in (
+      (1, dict(top_k=1)),
+      (2, dict(top_p=0.01)),
+      (3, dict(min_p=0.1)),
+    ):
+      state = _inserted(
+        state, [10], [slot], temperature=20.0, keys=keys, **filters
+      )
+    state, _ = _run(state)
+    # Of logits 4 and 60 times 0 only the successor is likely enough.
+    for slot in (1, 2, 3):
+      self.assertEqual(_response(state, slot), [*range(11, 19)])
+    self.assertNotEqual(_response(state, 0), [*range(11, 19)])
 
 
 class NoiseTest(absltest.TestCase):

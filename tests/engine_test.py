@@ -3,6 +3,7 @@
 import inspect
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 from jax.sharding import NamedSharding
@@ -36,7 +37,8 @@ def _samples(slots, *, temperature=0.0, limit=20, keys=None):
       1, token_choice.Purpose.TRAIN, 2, samples=len(slots)
     )
   limits = np.full(len(slots), limit)
-  return engine_lib.Samples(slots, keys, limits, temperature)
+  choice = token_choice.Choice(temperature)
+  return engine_lib.Samples(slots, keys, limits, choice)
 
 
 def _response(state, slot=0):
@@ -157,8 +159,8 @@ class JetStreamPathTest(absltest.TestCase):
       )
       prefix = self.engine.prefill_prompt(self.params, np.int32(prompt))
       ours = self.engine.insert_group(prefix, ours, samples)
-    self.assertEqual(state.temperature[0], 1)
-    state = state._replace(temperature=ours.temperature.copy())
+    self.assertEqual([x[0] for x in state.choice], [1, 0, 1, 0])
+    state = state._replace(choice=jax.tree.map(jnp.copy, ours.choice))
     _, seen = self._generate(state, steps=22)
     ours, _ = self.engine.generate_chunk(
       self.params, ours, max_steps=100, leave_after=100

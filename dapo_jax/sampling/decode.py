@@ -54,7 +54,7 @@ class DecodeState(NamedTuple):
   limit: Int[Array, ' S']  # most response tokens
   live: Bool[Array, ' S']
   sample_key: UInt32[Array, 'S 2']
-  temperature: Float[Array, ' S']
+  choice: token_choice.Choice
   out_tokens: Int[Array, 'S M']
   out_logp: Float[Array, 'S M']
 
@@ -103,8 +103,10 @@ def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
   heads = mesh_lib.ENGINE_RULES['kv_heads']
   cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, heads, None, None))
   layers = (cache,) * model.spec.layers
-  others = {f: slot for f in DecodeState._fields if f != 'cache'}
-  return DecodeState(cache=kv_cache.KVCache(layers, layers), **others)
+  others = {f: slot for f in DecodeState._fields}
+  others['cache'] = kv_cache.KVCache(layers, layers)
+  others['choice'] = token_choice.Choice(slot, slot, slot, slot)
+  return DecodeState(**others)
 
 
 def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
@@ -122,7 +124,9 @@ def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
     limit=zeros(s),
     live=zeros(s, dtype=jnp.bool_),
     sample_key=zeros(s, 2, dtype=jnp.uint32),
-    temperature=zeros(s, dtype=jnp.float32),
+    choice=jax.tree.map(
+      lambda x: jnp.full(s, x), token_choice.as_arrays(token_choice.Choice(0.0))
+    ),
     out_tokens=zeros(s, m),
     out_logp=zeros(s, m, dtype=jnp.float32),
   )
@@ -158,7 +162,13 @@ def take_rows(state: DecodeState, slots: Int[Array, ' G']):
 
 
 def insert_group(
-  *, state: DecodeState, prefix: Prefix, slots, keys, limit, temperature
+  *,
+  state: DecodeState,
+  prefix: Prefix,
+  slots,
+  keys,
+  limit,
+  choice: token_choice.Choice,
 ) -> DecodeState:
   """Returns the state with one prefix in the slots that exist."""
   put = lambda field, value: field.at[slots].set(value, mode='drop')
@@ -170,8 +180,13 @@ def insert_group(
     limit=put(state.limit, limit),
     live=put(state.live, limit > 0),
     sample_key=put(state.sample_key, keys),
-    temperature=put(state.temperature, temperature),
+    choice=jax.tree.map(put, state.choice, choice),
   )
+
+
+def end_slots(*, state: DecodeState, slots: Bool[Array, ' S']) -> DecodeState:
+  """Returns the state with the marked slots no longer live."""
+  return state._replace(live=state.live & ~slots)
 
 
 def step(
@@ -193,7 +208,7 @@ def step(
     model.logits(hidden),
     state.sample_key,
     token_number=state.generated,
-    temperature=state.temperature,
+    choice=state.choice,
   )
   live = state.live
   advance = live.astype(jnp.int32)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
@@ -30,7 +30,7 @@ class Samples(NamedTuple):
   slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
   keys: UInt32[Array | np.ndarray, 'G 2']
   limits_tokens: Int[np.ndarray, ' G']
-  temperature: float
+  choice: token_choice.Choice
 
 
 class Engine(engine_api.Engine):
@@ -74,6 +74,7 @@ class Engine(engine_api.Engine):
       functools.partial(decode.prefill, model.graphdef, limits.prefill_tokens)
     )
     self._insert_group = jit(decode.insert_group)
+    self._end_slots = jit(decode.end_slots)
     self._step = jit(step)
     self._chunk = jit(
       functools.partial(decode.chunk, step),
@@ -123,7 +124,7 @@ class Engine(engine_api.Engine):
       slots=samples.slots.astype(np.int32),
       keys=samples.keys,
       limit=samples.limits_tokens.astype(np.int32),
-      temperature=np.float32(samples.temperature),
+      choice=token_choice.as_arrays(samples.choice),
     )
 
   def generate_chunk(
@@ -159,6 +160,12 @@ class Engine(engine_api.Engine):
       leave_after=np.int32(leave_after),
       attend_tokens=next(b for b in self._buckets if b >= needed),
     )
+
+  def end_slots(
+    self, state: decode.DecodeState, slots: Bool[np.ndarray, ' S']
+  ) -> decode.DecodeState:
+    """Returns the state with the marked slots ended; donates `state`."""
+    return self._end_slots(state=state, slots=slots)
 
   def read_rows(
     self, state: decode.DecodeState, slots: Sequence[int]
@@ -215,7 +222,8 @@ class Engine(engine_api.Engine):
     self._served_count += 1
     slots = np.asarray([slot])
     limits = np.array([self.limits.response_tokens])
-    samples = Samples(slots, keys, limits, 1.0)
+    choice = token_choice.Choice(temperature=1.0)
+    samples = Samples(slots, keys, limits, choice)
     return self.insert_group(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:

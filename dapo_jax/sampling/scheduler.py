@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
 from dapo_jax.model import decoder
-from dapo_jax.sampling import decode, token_choice
+from dapo_jax.sampling import decode, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
 
 
@@ -36,9 +36,10 @@ class Sampling(NamedTuple):
 
   purpose: token_choice.Purpose
   seed: int
-  temperature: float
+  choice: token_choice.Choice
   limit_tokens: int
   chunk_tokens: int
+  find_stop: stop_strings.FindStop | None = None
 
 
 class Completion(NamedTuple):
@@ -46,7 +47,9 @@ class Completion(NamedTuple):
 
   tokens: Int[np.ndarray, ' T']  # the EOS included where it was sampled
   logp: Float[np.ndarray, ' T']
-  finish: str  # 'eos' or 'length'
+  # 'eos'; 'stop' by a stop string, which its last token completes; or
+  # 'length' at the most tokens, which never exceed the context.
+  finish: str
 
 
 class ChunkReport(NamedTuple):
@@ -107,8 +110,17 @@ def generate(
       live, generated, steps = jax.device_get(
         (state.live, state.generated, steps)
       )
-      tokens, slots = table.advance(live, generated)
-      ended = [_Ended(table.release(slots), engine.read_rows(state, slots))]
+      stopped = np.zeros(len(live), bool)
+      if sampling.find_stop is not None:
+        state, generated, stopped = _stop(
+          engine, state, table, generated, sampling.find_stop
+        )
+      tokens, slots = table.advance(live & ~stopped, generated)
+      ended = [
+        _Ended(
+          table.release(slots), stopped[slots], engine.read_rows(state, slots)
+        )
+      ]
       report(
         ChunkReport(
           steps=int(steps),
@@ -158,6 +170,15 @@ class _Table:
     self._generated = np.where(taken, generated, 0)
     return tokens, np.flatnonzero(taken & ~live).tolist()
 
+  def advanced(self, generated: np.ndarray) -> list[int]:
+    """Returns the slots that have more tokens than at the last `advance`."""
+    taken = np.array([owner is not None for owner in self.owners])
+    return np.flatnonzero(taken & (generated > self._generated)).tolist()
+
+  def generated(self, slot: int) -> int:
+    """Returns the tokens a slot had at the last `advance`."""
+    return int(self._generated[slot])
+
   def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
     """Frees slots; returns the owner and the response's length of each."""
     found = []
@@ -171,6 +192,7 @@ class _Ended(NamedTuple):
   """Responses that ended in a chunk, still on the device."""
 
   owners: list[tuple[tuple[int, int], int]]  # and how many tokens
+  stopped: Bool[np.ndarray, ' k']  # by a stop string
   rows: list[tuple[jax.Array, jax.Array]]
 
 
@@ -179,18 +201,40 @@ def _completions(
 ) -> Iterator[tuple[int, int, Completion]]:
   """Yields (index of the request, number of the sample, what it became)."""
   for chunk in ended:
-    rows = [
-      row
-      for part in jax.device_get(chunk.rows)
-      for row in zip(*part, strict=True)
-    ]
+    rows = _rows(chunk.rows)
     # The last part is padded: there may be more rows than owners.
-    for ((index, g), length), (tokens, logp) in zip(
-      chunk.owners, rows, strict=False
+    for ((index, g), length), stopped, (tokens, logp) in zip(
+      chunk.owners, chunk.stopped, rows, strict=False
     ):
       tokens, logp = tokens[:length].copy(), logp[:length].copy()
       finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
-      yield index, g, Completion(tokens, logp, finish)
+      yield index, g, Completion(tokens, logp, 'stop' if stopped else finish)
+
+
+def _rows(parts) -> list[tuple[np.ndarray, np.ndarray]]:
+  """Returns the rows that `Engine.read_rows` promised, on the host."""
+  return [
+    row for part in jax.device_get(parts) for row in zip(*part, strict=True)
+  ]
+
+
+def _stop(engine, state, table: _Table, generated, find_stop):
+  """Returns (state, tokens of each slot, which have a stop string).
+
+  Responses with a string are cut at the token that completes it; so the
+  length of a chunk, which says how far they are decoded, changes no response.
+  """
+  after, stopped = np.array(generated), np.zeros(len(generated), bool)
+  slots = table.advanced(generated)
+  rows = _rows(engine.read_rows(state, slots))
+  for slot, (tokens, _) in zip(slots, rows, strict=False):
+    begin = table.generated(slot)
+    length = find_stop(tokens[: after[slot]].tolist(), begin)
+    if length is not None:
+      after[slot], stopped[slot] = length, True
+  if stopped.any():
+    state = engine.end_slots(state, stopped)
+  return state, after, stopped
 
 
 @dataclasses.dataclass
@@ -244,7 +288,7 @@ def _refill(engine, params, state, table: _Table, waiting: deque):
         slots,
         head.keys,
         head.limits_tokens,
-        head.sampling.temperature,
+        head.sampling.choice,
       ),
     )
     if head.started == request.samples:

@@ -8,11 +8,14 @@ new noise.
 
 import enum
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
+
+from dapo_jax.sampling import token_filters
 
 
 class Purpose(enum.IntEnum):
@@ -21,6 +24,24 @@ class Purpose(enum.IntEnum):
   TRAIN = 0
   EVAL = 1
   SERVE = 2
+
+
+class Choice(NamedTuple):
+  """How a token is drawn: numbers, or an array of one a slot.
+
+  A filter that is not given is off.
+  """
+
+  temperature: float | Float[Array, ' S']  # 0 = greedy
+  top_k: int | Int[Array, ' S'] = 0  # 0 or -1 = off
+  top_p: float | Float[Array, ' S'] = 1.0  # 1 = off
+  min_p: float | Float[Array, ' S'] = 0.0  # 0 = off
+
+
+def as_arrays(choice: Choice) -> Choice:
+  """Returns the numbers in the types that the slots have."""
+  types = Choice(np.float32, np.int32, np.float32, np.float32)
+  return Choice(*(t(x) for t, x in zip(types, choice, strict=True)))
 
 
 def sample_keys(
@@ -45,23 +66,38 @@ def choose(
   keys: UInt32[Array, 'S 2'],
   *,
   token_number: Int[Array, ' S'],
-  temperature: Float[Array, ' S'],
+  choice: Choice,
 ) -> tuple[Int[Array, ' S'], Float[Array, ' S']]:
   """Returns a token a slot and its log-probability in nats.
 
-  Temperature is an array: other values compile nothing. The log-probability
-  is that of softmax(logits / temperature). Temperature 0 takes the likeliest
-  token; its log-probability is then taken at temperature 1.
+  `choice` holds arrays of one number a slot: other values compile nothing.
+  The temperature divides the logits, then `token_filters` says which tokens
+  may be drawn. The noise is that of an unfiltered draw, so a filter changes
+  only the draws that would have fallen on what it drops.
+
+  The log-probability is that of softmax(logits / temperature) over all
+  tokens, filtered or not: it is what the trainer recomputes. Temperature 0
+  takes the likeliest token, whatever the filters; its log-probability is then
+  taken at temperature 1.
   """
-  greedy = temperature <= 0
-  z = logits / jnp.where(greedy, 1.0, temperature)[:, None]
+  greedy = choice.temperature <= 0
+  temperature = jnp.where(greedy, 1.0, choice.temperature)
+  z = logits / temperature[:, None]
+  may_be_drawn = token_filters.may_be_drawn(
+    logits,
+    temperature=temperature,
+    top_k=jnp.where(greedy, 0, choice.top_k),
+    top_p=jnp.where(greedy, 1.0, choice.top_p),
+    min_p=jnp.where(greedy, 0.0, choice.min_p),
+  )
+  kept = jnp.where(may_be_drawn, z, -jnp.inf)
 
   def gumbel(key, t):
     key = jax.random.wrap_key_data(key, impl='threefry2x32')
     return jax.random.gumbel(jax.random.fold_in(key, t), z.shape[1:])
 
   noise = jax.vmap(gumbel)(keys, token_number)
-  token = _first_max(z + jnp.where(greedy[:, None], 0.0, noise))
+  token = _first_max(kept + jnp.where(greedy[:, None], 0.0, noise))
   chosen = jnp.take_along_axis(z, token[:, None], axis=-1)[:, 0]
   return token, chosen - jax.nn.logsumexp(z, axis=-1)
 
