@@ -22,6 +22,7 @@ import time
 from typing import Any, NamedTuple
 
 _HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(_HERE.parent))
 _SMALL = dict(layers=4, embed=256, heads=4, kv_heads=2, head_dim=64, ffw=1024)
 _LARGE = dict(layers=8, embed=512, heads=8, kv_heads=4, head_dim=64, ffw=2048)
 _BATCH, _PROMPT, _UNIFORM, _LONGEST, _GROUP = 32, 32, 128, 256, 16

@@ -194,8 +194,8 @@ class SizesTest(_Test):
 
   def test_more_slots_than_memory_are_refused_and_the_most_is_said(self):
     # A slot: keys and values, 2 layers of 2 heads of 8 for 16 entries, 4 KiB;
-    # 8 tokens and log-probs; 29 bytes of counters. 8 slots are 33,512 bytes.
-    slot_gib = (4096 + 64 + 29) / 2**30
+    # 8 tokens and log-probs; 41 bytes of counters and choices.
+    slot_gib = (4096 + 64 + 41) / 2**30
     self.build({'sampler.cache_gib': 8.01 * slot_gib})
     with self.assertRaisesRegex(
       ValueError, r'^8 slots of .*; 7 slots fit; .*--config\.sampler\.slots'

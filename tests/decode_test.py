@@ -106,15 +106,15 @@ class ShardingsTest(absltest.TestCase):
   def test_slots_are_split_over_slot_and_caches_over_tensor_too(self):
     mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
     shapes = jax.eval_shape(_empty)
-    shardings = decode.state_shardings(_MODEL, mesh)
+    shardings = decode.state_shardings(_MODEL, _LIMITS, mesh)
     shards = jax.tree.map(
       lambda array, sharding: sharding.shard_shape(array.shape),
       shapes,
       shardings,
     )
     # 4 slots over 4, 2 key heads over 2; 16 entries, heads of 12.
-    self.assertEqual(shards.cache.k, ((1, 1, 16, 12),) * 2)
-    self.assertEqual(shards.cache.v, shards.cache.k)
+    self.assertEqual(shards.cache.k, (((1, 1, 12, 16),),) * 2)
+    self.assertEqual(shards.cache.v, (((1, 1, 16, 12),),) * 2)
     self.assertEqual(shards.sample_key, (1, 2))
     self.assertEqual(shards.out_tokens, (1, 8))
     self.assertEqual(shards.live, (1,))
@@ -143,7 +143,7 @@ class InsertTest(absltest.TestCase):
     self.assertEqual(
       state.sample_key.tolist(), [[0, 0], [2, 3], [0, 0], [0, 1]]
     )
-    for buffer in (*state.cache.k, *state.cache.v):
+    for buffer in jax.tree.leaves(state.cache):
       buffer = np.asarray(buffer)
       np.testing.assert_array_equal(buffer[1], buffer[3])
       self.assertTrue((buffer[[0, 2]] == 0).all())
@@ -155,7 +155,9 @@ class InsertTest(absltest.TestCase):
     _assert_same_slots(_inserted(state, [9, 9], []), state, range(_SLOTS))
     after = _inserted(state, [9, 9], [2])
     _assert_same_slots(after, state, [0, 1, 3])
-    self.assertFalse(np.array_equal(after.cache.k[0][2], state.cache.k[0][2]))
+    self.assertFalse(
+      np.array_equal(after.cache.k[0][0][2], state.cache.k[0][0][2])
+    )
 
   def test_a_used_slot_begins_anew(self):
     state, _ = _run(_started([[30], [45]]))
@@ -266,30 +268,29 @@ class StandStillTest(absltest.TestCase):
       limit=empty.limit + 8,
     )
     after = step(params, state=state)
-    for before, now in zip(
-      jax.tree.leaves(state.cache), jax.tree.leaves(after.cache), strict=True
+    for blocks, later, axis in (
+      (state.cache.k[0], after.cache.k[0], 3),
+      (state.cache.v[1], after.cache.v[1], 2),
     ):
-      np.testing.assert_array_equal(now[:, :, :5], before[:, :, :5])
-      self.assertFalse(np.array_equal(now[0, :, 5], before[0, :, 5]))
+      before, now = (np.moveaxis(b[0], axis, 1) for b in (blocks, later))
+      np.testing.assert_array_equal(now[:, :5], before[:, :5])
+      self.assertFalse(np.array_equal(now[0, 5], before[0, 5]))
 
 
 class BucketTest(absltest.TestCase):
-  def test_buckets_are_halves_of_128_entries_or_more(self):
-    of = lambda prompt, response: decode.attend_buckets(
-      decode.Limits(4, prompt, response)
-    )
-    self.assertEqual(of(16, 40), (56,))
-    self.assertEqual(of(32, 224), (128, 256))
-    self.assertEqual(of(1024, 3072), (512, 1024, 2048, 4096))
-    # Rounded up: 1,001 / 8 = 125.1 is too few, / 4 = 250.25.
-    self.assertEqual(of(1, 1000), (251, 501, 1001))
+  def test_a_row_is_held_by_so_many_blocks(self):
+    # 32 + 256 entries are four blocks of 72; 16 + 40 are one.
+    blocks = functools.partial(decode.blocks_for, decode.Limits(4, 32, 256))
+    found = [blocks(n) for n in (1, 72, 73, 144, 145, 216, 217, 288, 999)]
+    self.assertEqual(found, [1, 1, 2, 2, 3, 3, 4, 4, 4])
+    self.assertEqual(decode.blocks_for(decode.Limits(4, 16, 40), 56), 1)
 
   def test_a_slot_takes_cache_tokens_and_numbers(self):
     # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
-    # with log-probs; 4 int32, a bool, a temperature, two words of key.
+    # with log-probs; 4 int32, a bool, a choice of 4, two words of key.
     cache = 2 * 2 * 2 * 12 * 16 * 4
     self.assertEqual(
-      decode.slot_bytes(_MODEL, _LIMITS), cache + 8 * 8 + 4 * 4 + 1 + 4 + 8
+      decode.slot_bytes(_MODEL, _LIMITS), cache + 8 * 8 + 4 * 4 + 1 + 4 * 4 + 8
     )
 
   def test_rows_are_taken_by_their_slots(self):

@@ -292,7 +292,10 @@ class DonationTest(parameterized.TestCase):
     old = engine.insert_group(
       prefix, engine.init_decode_state(), _samples([0] + [8] * 3)
     )
-    places = [b.unsafe_buffer_pointer() for b in old.cache.k + old.cache.v]
+    pointers = lambda state: [
+      b.unsafe_buffer_pointer() for b in jax.tree.leaves(state.cache)
+    ]
+    places = pointers(old)
     act = {
       'insert_group': lambda: engine.insert_group(
         prefix, old, _samples([1] + [8] * 3)
@@ -303,12 +306,10 @@ class DonationTest(parameterized.TestCase):
       'generate': lambda: engine.generate(params, old)[0],
     }
     new = act[method]()
-    for buffer in old.cache.k + old.cache.v:
+    for buffer in jax.tree.leaves(old.cache):
       self.assertTrue(buffer.is_deleted())
     # The new one lies where the old one lay.
-    self.assertCountEqual(
-      [b.unsafe_buffer_pointer() for b in new.cache.k + new.cache.v], places
-    )
+    self.assertCountEqual(pointers(new), places)
     self.assertFalse(prefix.k.is_deleted())
 
 
@@ -317,7 +318,9 @@ class ManyDevicesTest(parameterized.TestCase):
   def test_the_state_stays_where_it_belongs(self, tensor):
     engine = tiny_engine.build(devices=8, tensor=tensor)
     params = jax.device_put(tiny_engine.params(), engine.params_shardings)
-    expected = decode.state_shardings(tiny_engine.model(), engine.mesh)
+    expected = decode.state_shardings(
+      tiny_engine.model(), engine.limits, engine.mesh
+    )
 
     def check(state):
       same = lambda array, sharding: self.assertTrue(

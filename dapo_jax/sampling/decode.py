@@ -3,6 +3,7 @@
 Pure functions of the parameters and the state; `engine` compiles them.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,16 +80,11 @@ def cache_tokens(limits: Limits) -> int:
   )
 
 
-def attend_buckets(limits: Limits) -> tuple[int, ...]:
-  """Returns over how many cache entries a step may attend, ascending.
-
-  Each is a program. All of the cache, and halves down to an eighth of it as
-  long as they are 128 entries or more: a step costs what its longest live row
-  needs, up to a factor of two.
-  """
-  whole = cache_tokens(limits)
-  halves = (-(-whole // 2**n) for n in (3, 2, 1))
-  return (*(h for h in halves if h >= 128), whole)
+def blocks_for(limits: Limits, longest_tokens: int) -> int:
+  """Returns how many blocks of the cache hold a row of so many tokens."""
+  sizes = kv_cache.block_tokens(cache_tokens(limits))
+  ends = itertools.accumulate(sizes)
+  return 1 + sum(end < longest_tokens for end in list(ends)[:-1])
 
 
 def slot_bytes(model: decoder.Abstract, limits: Limits) -> int:
@@ -97,12 +93,15 @@ def slot_bytes(model: decoder.Abstract, limits: Limits) -> int:
   return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one))
 
 
-def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
+def state_shardings(
+  model: decoder.Abstract, limits: Limits, mesh: Mesh
+) -> DecodeState:
   """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
   heads = mesh_lib.ENGINE_RULES['kv_heads']
   cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, heads, None, None))
-  layers = (cache,) * model.spec.layers
+  blocks = (cache,) * len(kv_cache.block_tokens(cache_tokens(limits)))
+  layers = (blocks,) * model.spec.layers
   others = {f: slot for f in DecodeState._fields}
   others['cache'] = kv_cache.KVCache(layers, layers)
   others['choice'] = token_choice.Choice(slot, slot, slot, slot)
@@ -194,7 +193,7 @@ def step(
   eos_ids: tuple[int, ...],
   params,
   state: DecodeState,
-  attend_tokens: int | None = None,
+  attend_blocks: int | None = None,
 ):
   """Returns the state one token later: the EOS is kept, then a slot ends."""
   model = nnx.merge(graphdef, params)
@@ -202,7 +201,7 @@ def step(
     state.token,
     state.cache,
     positions=state.position,
-    attend_tokens=attend_tokens,
+    attend_blocks=attend_blocks,
   )
   token, logp = token_choice.choose(
     model.logits(hidden),
@@ -235,7 +234,7 @@ def chunk(
   state: DecodeState,
   max_steps,
   leave_after,
-  attend_tokens: int | None = None,
+  attend_blocks: int | None = None,
 ):
   """Returns (state, steps): one program for every number of steps."""
   live_before = jnp.sum(state.live)
@@ -249,7 +248,7 @@ def chunk(
     go_on,
     lambda carry: (
       carry[0] + 1,
-      step(params, state=carry[1], attend_tokens=attend_tokens),
+      step(params, state=carry[1], attend_blocks=attend_blocks),
     ),
     (jnp.int32(0), state),
   )

@@ -24,6 +24,10 @@ from dapo_jax.sampling import decode, jetstream_compat, token_choice
 engine_api = jetstream_compat.engine_api
 
 
+# Samples are inserted so many at a time: most often a single slot is free.
+_INSERT_WIDTHS = (1, 4, 16)
+
+
 class Samples(NamedTuple):
   """How the samples of one insertion are drawn; one entry a slot."""
 
@@ -62,7 +66,7 @@ class Engine(engine_api.Engine):
     self._seed = seed
     self._served_count = 0
     self._params = None
-    state = decode.state_shardings(model, mesh)
+    state = decode.state_shardings(model, limits, mesh)
     jit = functools.partial(
       jax.jit, out_shardings=state, donate_argnames='state'
     )
@@ -79,10 +83,10 @@ class Engine(engine_api.Engine):
     self._chunk = jit(
       functools.partial(decode.chunk, step),
       out_shardings=(state, None),
-      static_argnames='attend_tokens',
+      static_argnames='attend_blocks',
     )
     self._take_rows = jax.jit(decode.take_rows)
-    self._buckets = decode.attend_buckets(limits)
+    self._warm_buckets: set[int] = set()
     # Rows are read so many at a time: one program for any number.
     self._read_width = max(1, limits.slots // 8)
 
@@ -118,12 +122,48 @@ class Engine(engine_api.Engine):
         f'1 to {self.limits.response_tokens}; change '
         '--config.rollout.max_response_tokens'
       )
+    state = self._warm_insertions(prefix, state)
+    for begin in range(0, len(samples.slots), _INSERT_WIDTHS[-1]):
+      part = slice(begin, begin + _INSERT_WIDTHS[-1])
+      state = self._insert(
+        prefix,
+        state,
+        samples._replace(
+          slots=samples.slots[part],
+          keys=np.asarray(samples.keys)[part],
+          limits_tokens=samples.limits_tokens[part],
+        ),
+      )
+    return state
+
+  def _warm_insertions(self, prefix, state):
+    """Compiles all widths for a new bucket at once, so that none does later."""
+    bucket = prefix.k.shape[1]
+    if bucket in self._warm_buckets:
+      return state
+    self._warm_buckets.add(bucket)
+    for width in _INSERT_WIDTHS:
+      nowhere = np.full(width, self.limits.slots)
+      choice = token_choice.Choice(temperature=0.0)
+      keys = np.zeros((width, 2), np.uint32)
+      state = self._insert(
+        prefix, state, Samples(nowhere, keys, np.ones(width), choice)
+      )
+    return state
+
+  def _insert(self, prefix, state, samples: Samples):
+    """Inserts few samples; unused places name a slot that does not exist."""
+    count = len(samples.slots)
+    width = next(w for w in _INSERT_WIDTHS if w >= count)
+    pad = lambda x, fill: np.concatenate(
+      [x, np.full((width - count, *x.shape[1:]), fill, x.dtype)]
+    )
     return self._insert_group(
       state=state,
       prefix=prefix,
-      slots=samples.slots.astype(np.int32),
-      keys=samples.keys,
-      limit=samples.limits_tokens.astype(np.int32),
+      slots=pad(samples.slots.astype(np.int32), self.limits.slots),
+      keys=pad(samples.keys, 0),
+      limit=pad(samples.limits_tokens.astype(np.int32), 1),
       choice=token_choice.as_arrays(samples.choice),
     )
 
@@ -150,15 +190,15 @@ class Engine(engine_api.Engine):
         steps, so that a step attends to no more of the cache than it needs;
         None = to all of it.
     """
-    needed = self._buckets[-1]
+    blocks = None
     if longest_tokens is not None:
-      needed = min(needed, longest_tokens + max_steps)
+      blocks = decode.blocks_for(self.limits, longest_tokens + max_steps)
     return self._chunk(
       params,
       state=state,
       max_steps=np.int32(max_steps),
       leave_after=np.int32(leave_after),
-      attend_tokens=next(b for b in self._buckets if b >= needed),
+      attend_blocks=blocks,
     )
 
   def end_slots(

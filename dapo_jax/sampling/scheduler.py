@@ -60,6 +60,9 @@ class ChunkReport(NamedTuple):
   prefills: int
   slots: int
   seconds: float
+  # Of these, seconds before the device could begin: slots filled, prompts
+  # handed to it.
+  host_s: float = 0.0
 
   @property
   def busy_frac(self) -> float:
@@ -83,7 +86,7 @@ def generate(
   sizes; the tokens do not, as far as the arithmetic allows.
   """
   table = _Table(engine.limits.slots)
-  waiting = deque(_Waiting(i, r, sampling) for i, r in enumerate(requests))
+  waiting = deque(_waiting(requests, sampling))
   done: dict[int, dict[int, Completion]] = {}
   state, ended = engine.init_decode_state(), []
   while waiting or table.busy or ended:
@@ -98,6 +101,7 @@ def generate(
         leave_after=table.refill_at if waiting else engine.limits.slots + 1,
         longest_tokens=table.longest_tokens,
       )
+    prepared = time.perf_counter()
     # What ended before is handed on while the device decodes.
     for index, g, completion in _completions(ended, engine.eos_ids):
       group = done.setdefault(index, {})
@@ -128,6 +132,7 @@ def generate(
           prefills=prefills,
           slots=engine.limits.slots,
           seconds=time.perf_counter() - begin,
+          host_s=prepared - begin,
         )
       )
 
@@ -141,7 +146,7 @@ class _Table:
     self._generated = np.zeros(slots, np.int64)
     # A chunk is left for so many free slots: idle ones cost a share of every
     # step, a return to the host costs about a millisecond.
-    self.refill_at = max(1, slots // 32)
+    self.refill_at = max(1, slots // 16)
 
   @property
   def busy(self) -> bool:
@@ -243,54 +248,59 @@ class _Waiting:
 
   index: int
   request: Request
-  sampling: Sampling
+  keys: UInt32[np.ndarray, 'G 2']
+  limits_tokens: Int[np.ndarray, ' G']
+  choice: token_choice.Choice
   started: int = 0
   prefix: decode.Prefix | None = None
-  keys: UInt32[jax.Array, 'G 2'] | None = None
 
-  @property
-  def limits_tokens(self) -> Int[np.ndarray, ' G']:
-    """Most tokens of each sample."""
-    if self.request.limits_tokens is not None:
-      return self.request.limits_tokens
-    return np.full(self.request.samples, self.sampling.limit_tokens)
+
+def _waiting(
+  requests: Sequence[Request], sampling: Sampling
+) -> Iterator[_Waiting]:
+  """Yields the requests with their noise, which is made in one go."""
+  if not requests:
+    return
+  most = max(r.samples for r in requests)
+  keys = token_choice.request_keys(
+    sampling.seed,
+    sampling.purpose,
+    [r.ordinal for r in requests],
+    samples=most,
+  )
+  for i, r in enumerate(requests):
+    limits = r.limits_tokens
+    if limits is None:
+      limits = np.full(r.samples, sampling.limit_tokens)
+    yield _Waiting(i, r, keys[i, : r.samples], limits, sampling.choice)
 
 
 def _refill(engine, params, state, table: _Table, waiting: deque):
   """Returns (state with the free slots filled, prompts prefilled)."""
-  free = deque(s for s, owner in enumerate(table.owners) if owner is None)
+  free = [s for s, owner in enumerate(table.owners) if owner is None]
   prefills = 0
   while free and waiting:
     head = waiting[0]
-    request = head.request
+    prompt = head.request.prompt_tokens
     if head.prefix is None:
-      head.prefix = engine.prefill_prompt(params, request.prompt_tokens)
-      head.keys = token_choice.sample_keys(
-        head.sampling.seed,
-        head.sampling.purpose,
-        request.ordinal,
-        samples=request.samples,
-      )
+      head.prefix = engine.prefill_prompt(params, prompt)
       prefills += 1
-    # One program serves any number of samples: unused places name a slot
-    # that does not exist.
-    slots = np.full(request.samples, engine.limits.slots, np.int32)
-    for g in range(
-      head.started, min(request.samples, head.started + len(free))
-    ):
-      slots[g] = free.popleft()
-      table.give(int(slots[g]), (head.index, g), len(request.prompt_tokens))
-      head.started += 1
+    begin = head.started
+    end = min(head.request.samples, begin + len(free))
+    slots, free = free[: end - begin], free[end - begin :]
+    for g, slot in zip(range(begin, end), slots, strict=True):
+      table.give(slot, (head.index, g), len(prompt))
     state = engine.insert_group(
       head.prefix,
       state,
       engine_lib.Samples(
-        slots,
-        head.keys,
-        head.limits_tokens,
-        head.sampling.choice,
+        np.array(slots, np.int32),
+        head.keys[begin:end],
+        head.limits_tokens[begin:end],
+        head.choice,
       ),
     )
-    if head.started == request.samples:
+    head.started = end
+    if end == head.request.samples:
       waiting.popleft()
   return state, prefills

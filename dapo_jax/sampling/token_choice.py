@@ -8,6 +8,7 @@ new noise.
 
 import enum
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -51,6 +52,23 @@ def sample_keys(
   return _sample_keys(
     np.uint32(seed), np.uint32(purpose), np.uint32(ordinal), samples
   )
+
+
+def request_keys(
+  seed: int, purpose: Purpose, ordinals: Sequence[int], *, samples: int
+) -> UInt32[np.ndarray, 'P G 2']:
+  """Returns `sample_keys` of many draws, on the host, in one go."""
+  # A power of two of them: few programs serve any number.
+  padded = np.zeros(1 << max(0, len(ordinals) - 1).bit_length(), np.uint32)
+  padded[: len(ordinals)] = ordinals
+  keys = _request_keys(np.uint32(seed), np.uint32(purpose), padded, samples)
+  return np.asarray(keys)[: len(ordinals)]
+
+
+@functools.partial(jax.jit, static_argnames='samples')
+def _request_keys(seed, purpose, ordinals, samples):
+  one = lambda ordinal: _sample_keys(seed, purpose, ordinal, samples)
+  return jax.vmap(one)(ordinals)
 
 
 @functools.partial(jax.jit, static_argnames='samples')
