@@ -124,6 +124,13 @@ def _eval():
     samples_per_prompt=8,
     # 0 = greedy (then one sample is enough).
     temperature=1.0,
+    # Tokens that may be drawn, after the temperature: the so many likeliest
+    # (0 or -1 = all); of those the fewest that have this share of the
+    # probability (1 = all; DAPO 4.1: 0.7); and those that have at
+    # least this multiple of the likeliest's probability (0 = all).
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
     # Evaluate before the first step, after every so many rollout steps and
     # at the end.
     every_steps=10,
@@ -141,8 +148,15 @@ def _rollout():
     oversample=1.0,
     # Longest response, [tokens], its EOS included (DAPO 4.1: 20480).
     max_response_tokens=20_480,
-    # Sampling temperature; log-probs everywhere are taken at it.
+    # Sampling temperature; log-probs everywhere are taken at it. There is no
+    # top-k, top-p or min-p here: the ratio and the sampler's correction are of
+    # the whole softmax, which would not be what was sampled from.
     temperature=1.0,
+    # A response ends with the token that completes one of these strings, in
+    # evaluation too; its text ends before the string. () = only an end token
+    # or the length ends it. Special tokens have no text. The flag's value is
+    # a tuple: "('\n\n',)".
+    stop_strings=(),
   )
 
 
@@ -154,6 +168,12 @@ def _sampler():
     chunk_tokens=32,
     # Tensor-parallel shards of the engine; slots are split over the rest.
     tensor=1,
+    # Prompts longer than this are prefilled in parts of this, a power of two
+    # from 16, [tokens].
+    prefill_tokens=1024,
+    # Most memory of all slots on a device, [GiB]; more is an error that says
+    # how many slots fit. None = not looked at.
+    cache_gib=config_dict.placeholder(float),
   )
 
 
@@ -191,8 +211,9 @@ def _overlong():
     cache_tokens=4096,
     # Factor of the punishment (the published script: 1.0).
     factor=1.0,
-    # A response without an EOS: 'as_graded', 'wrong' whatever it says (naive
-    # GRPO, DAPO 3.4), or 'masked' out of the loss (overlong filtering).
+    # A response that is cut off, with neither an EOS nor a stop string:
+    # 'as_graded', 'wrong' whatever it says (naive GRPO, DAPO 3.4), or
+    # 'masked' out of the loss (overlong filtering).
     truncated='as_graded',
   )
 

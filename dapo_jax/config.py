@@ -14,6 +14,7 @@ import os
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ml_collections
 from absl import flags
@@ -182,8 +183,19 @@ def _override(config: ml_collections.ConfigDict, path: str, text: str) -> None:
     fits = key.accepts(config[path])
   except flags.Error:
     fits = False
+  # What does not read as a tuple, config_flags takes for the one text in it.
+  if key.kind is tuple:
+    fits = key.accepts(_literal(text))
   if not fits:
     raise ConfigError(f'--config.{path} must be {key}, not {text!r}')
+
+
+def _literal(text: str) -> Any:
+  """Returns the value that a Python literal has, or `text` if it is none."""
+  try:
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError):
+    return text
 
 
 def _read_file(

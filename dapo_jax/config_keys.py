@@ -32,17 +32,25 @@ class Key(NamedTuple):
       int: 'a whole number',
       float: 'a finite number',
       str: 'text',
+      tuple: "texts in brackets, as ('a', 'b')",
     }
     return words[self.kind] + (' or none' if self.can_be_none else '')
 
   def accepts(self, value: Any) -> bool:
-    """Says whether `value` is of the key's type; a bool is no number."""
+    """Says whether `value` is of the key's type; a bool is no number.
+
+    Where it is a tuple, the value may be a list, of texts.
+    """
     if value is None:
       return self.can_be_none
     if isinstance(value, bool) or self.kind is bool:
       return isinstance(value, bool) and self.kind is bool
     if self.kind is float:
       return isinstance(value, int | float) and math.isfinite(value)
+    if self.kind is tuple:
+      return isinstance(value, tuple | list) and all(
+        isinstance(item, str) for item in value
+      )
     return isinstance(value, self.kind)
 
 

@@ -66,6 +66,7 @@ _AT_LEAST_1 = (
   'sampler.slots',
   'sampler.chunk_tokens',
   'sampler.tensor',
+  'sampler.prefill_tokens',
   'filter.max_rounds',
   'advantage.history_window_visits',
   'objective.sampler_correction_limit',
@@ -87,6 +88,7 @@ _AT_LEAST_1 = (
 _ABOVE_0 = (
   *_MODEL_CONSTANTS,
   'rollout.oversample',
+  'sampler.cache_gib',
   'rollout.temperature',
   'critic.coef',
   'critic.value_clip',
@@ -116,11 +118,13 @@ _FROM_0_BELOW_1 = (
 _ABOVE_0_TO_1 = (
   'advantage.history_decay',
   'advantage.gamma',
+  'eval.top_p',
   'sft.stop_accuracy',
 )
 _FROM_0_TO_1 = (
   'data.arithmetic.worked_frac',
   'advantage.gae_lambda',
+  'eval.min_p',
   'objective.clip_low',
 )
 _GAE = ('advantage.gamma', 'advantage.gae_lambda')
@@ -138,6 +142,7 @@ _BOUNDS = (
   (_FROM_0_BELOW_1, lambda value: 0 <= value < 1, 'at least 0 and below 1'),
   (_FROM_0_TO_1, lambda value: 0 <= value <= 1, 'from 0 to 1'),
   (_ABOVE_0_TO_1, lambda value: 0 < value <= 1, 'above 0, at most 1'),
+  (('eval.top_k',), lambda value: value >= -1, 'at least 0, or -1'),
   (('objective.ratio_max',), lambda value: value > 1, 'above 1'),
   (('seed',), lambda value: 0 <= value < 2**32, 'from 0 to 2**32 - 1'),
 )
@@ -186,6 +191,12 @@ def _check_alone(config: ml_collections.ConfigDict) -> None:
       f'{path} ({config[path]}) must be one of {words}',
       path,
     )
+  config_fault.require(
+    '' not in config.rollout.stop_strings,
+    f'rollout.stop_strings ({tuple(config.rollout.stop_strings)}) must hold '
+    'no empty text: every response has it from the start',
+    'rollout.stop_strings',
+  )
   for paths, holds, words in _BOUNDS:
     for path in paths:
       value = config[path]

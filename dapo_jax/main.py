@@ -157,6 +157,25 @@ def _define_sample_flags(flag_values: flags.FlagValues) -> None:
     flag_values=flag_values,
   )
   flags.DEFINE_integer(
+    'top_k',
+    0,
+    'Draw from so many of the likeliest tokens (default 0 = all).',
+    lower_bound=-1,
+    flag_values=flag_values,
+  )
+  for name, default, text in (
+    ('top_p', 1.0, 'Of those, from the fewest with this probability'),
+    ('min_p', 0.0, "Least probability, over the likeliest token's"),
+  ):
+    flags.DEFINE_float(
+      name,
+      default,
+      f'{text} (default {default:g}).',
+      lower_bound=0.0,
+      upper_bound=1.0,
+      flag_values=flag_values,
+    )
+  flags.DEFINE_integer(
     'max_tokens',
     256,
     'Longest response, in tokens (default 256).',
@@ -265,13 +284,19 @@ def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
     raise config_lib.ConfigError(
       f'--model ({model}) must be a folder with a model'
     )
+  from dapo_jax.sampling import token_choice
   from dapo_jax.training import completion
 
   completion.run(
     model,
     prompts[0],
     template=flag_values.template,
-    temperature=flag_values.temperature,
+    choice=token_choice.Choice(
+      temperature=flag_values.temperature,
+      top_k=flag_values.top_k,
+      top_p=flag_values.top_p,
+      min_p=flag_values.min_p,
+    ),
     max_tokens=flag_values.max_tokens,
     seed=flag_values.seed,
   )

@@ -192,6 +192,16 @@ class SizesTest(_Test):
     ):
       self.build({'sampler.slots': 12}, devices=8)
 
+  def test_more_slots_than_memory_are_refused_and_the_most_is_said(self):
+    # A slot: keys and values, 2 layers of 2 heads of 8 for 16 entries, 4 KiB;
+    # 8 tokens and log-probs; 41 bytes of counters and choices.
+    slot_gib = (4096 + 64 + 41) / 2**30
+    self.build({'sampler.cache_gib': 8.01 * slot_gib})
+    with self.assertRaisesRegex(
+      ValueError, r'^8 slots of .*; 7 slots fit; .*--config\.sampler\.slots'
+    ):
+      self.build({'sampler.cache_gib': 7.99 * slot_gib})
+
   def test_rows_that_the_devices_cannot_share_are_refused(self):
     if jax.device_count() < 8:
       self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')

@@ -89,6 +89,41 @@ class AttentionTest(parameterized.TestCase):
     self.assertTrue(np.isfinite(out).all())
 
 
+def _cached(k, v, *, sizes=None):
+  """Returns rows [S, C, K, H] as blocks of a cache hold them."""
+  ends = np.cumsum(sizes or [k.shape[1]])
+  cut = lambda x: [x[:, b:e] for b, e in zip([0, *ends], ends)]  # noqa: B905
+  return (
+    [jnp.moveaxis(x, 1, 3) for x in cut(k)],
+    [jnp.swapaxes(x, 1, 2) for x in cut(v)],
+  )
+
+
+class ContinuedAttentionTest(parameterized.TestCase):
+  @parameterized.parameters(None, 1, 3)
+  def test_a_part_is_that_of_the_whole_row(self, window_tokens):
+    q = _random(2, 8, 4, 8, seed=0)
+    k, v = (_random(2, 8, 2, 8, seed=s) for s in (1, 2))
+    whole = attention.attention(
+      q,
+      k,
+      v,
+      segment_ids=jnp.ones((2, 8), int),
+      window_tokens=window_tokens,
+    )
+    # Keys after the part may hold anything.
+    spoil = lambda x: x.at[:, 6:].set(1e4)
+    part = attention.continued_attention(
+      q[:, 3:6],
+      spoil(k),
+      spoil(v),
+      q_positions=jnp.arange(3, 6)[None],
+      k_positions=jnp.arange(8)[None],
+      window_tokens=window_tokens,
+    )
+    np.testing.assert_allclose(part, whole[:, 3:6], atol=tolerances.F32_ATOL)
+
+
 class CachedAttentionTest(parameterized.TestCase):
   @parameterized.parameters(1, 2)
   def test_equals_the_whole_row_at_each_slots_position(self, kv_heads):
@@ -99,7 +134,7 @@ class CachedAttentionTest(parameterized.TestCase):
     positions = jnp.array([0, 5, 7])
     slots = jnp.arange(3)
     out = attention.cached_attention(
-      q[slots, positions], k, v, positions=positions
+      q[slots, positions], *_cached(k, v), positions=positions
     )
     np.testing.assert_allclose(
       out, rows[slots, positions], atol=tolerances.F32_ATOL
@@ -119,8 +154,7 @@ class CachedAttentionTest(parameterized.TestCase):
     slots = jnp.arange(3)
     out = attention.cached_attention(
       q[slots, positions],
-      k,
-      v,
+      *_cached(k, v),
       positions=positions,
       window_tokens=window_tokens,
     )
@@ -131,16 +165,29 @@ class CachedAttentionTest(parameterized.TestCase):
   def test_entries_beyond_the_position_change_nothing(self):
     q = _random(1, 4, 8, seed=0)
     k, v = _random(1, 6, 2, 8, seed=1), _random(1, 6, 2, 8, seed=2)
-    positions = jnp.array([3])
-    out = attention.cached_attention(q, k, v, positions=positions)
-    other = attention.cached_attention(
-      q, k.at[:, 4:].set(1e4), v.at[:, 4:].set(1e4), positions=positions
+    attend = lambda k, v: attention.cached_attention(
+      q, *_cached(k, v), positions=jnp.array([3])
     )
+    out = attend(k, v)
+    other = attend(k.at[:, 4:].set(1e4), v.at[:, 4:].set(1e4))
     np.testing.assert_array_equal(out, other)
-    nearer = attention.cached_attention(
-      q, k, v.at[:, 3].set(1e4), positions=positions
-    )
+    nearer = attend(k, v.at[:, 3].set(1e4))
     self.assertFalse(np.array_equal(out, nearer))
+
+  @parameterized.parameters(None, 2)
+  def test_blocks_change_nothing(self, window_tokens):
+    q = _random(3, 4, 8, seed=0)
+    k, v = _random(3, 9, 2, 8, seed=1), _random(3, 9, 2, 8, seed=2)
+    attend = lambda *sizes: attention.cached_attention(
+      q,
+      *_cached(k, v, sizes=sizes),
+      positions=jnp.array([4, 1, 0]),
+      window_tokens=window_tokens,
+    )
+    for sizes in ((3, 3, 3), (1, 8), (5,), (2, 3)):
+      np.testing.assert_allclose(
+        attend(*sizes), attend(9), atol=tolerances.F32_ATOL
+      )
 
 
 if __name__ == '__main__':

@@ -281,6 +281,7 @@ class ChangesTest(_Test):
     ('data.arithmetic.digits', 2),
     ('rollout.prompts_per_step', 8),
     ('rollout.temperature', 0.5),
+    ('rollout.stop_strings', ('Q:',)),
     ('filter.enabled', False),
     ('objective.clip_high', 0.2),
     ('objective.dual_clip', 10.0),
@@ -313,7 +314,7 @@ class ChangesTest(_Test):
         checkpoint.config_changes(saved, now)
 
   def test_they_are_told_of_the_newest_checkpoint(self):
-    config = tiny_run.config().to_dict()
+    config = tiny_run.config({'rollout.stop_strings': ('Q:', ' ')}).to_dict()
     self.save(_state(_shardings()), _progress(1), config=config)
     with self.open() as store:
       self.assertEqual(store.changes_since_saved(config), [])

@@ -9,7 +9,7 @@ import tiny_groups
 from dapo_jax.data import records
 from dapo_jax.rewards import reward
 from dapo_jax.rollout import collect
-from dapo_jax.sampling import scheduler
+from dapo_jax.sampling import scheduler, stop_strings
 
 _EOS = 1
 
@@ -123,18 +123,42 @@ class CollectTest(parameterized.TestCase):
     self.assertEqual(self._collect((), ()), [])
 
 
+class StopTest(absltest.TestCase):
+  def test_the_judge_sees_the_text_before_a_stop_string(self):
+    completion = _completion(7, 8, 9)._replace(finish='stop')
+    seen = []
+
+    def judge(prompt, text, length_tokens):
+      seen.append((text, length_tokens))
+      return reward.Judgement(
+        correct=True, correctness=1.0, overlong=0.0, extracted=text
+      )
+
+    [group] = collect.collect(
+      _draws(1),
+      encode=_encode,
+      sample=lambda requests: iter([(0, (completion,))]),
+      decode=stop_strings.decoder(_decode, (' 9',)),
+      judge=judge,
+      samples_per_prompt=1,
+    )
+    [response] = group.responses
+    # The loss sees all that was sampled.
+    self.assertEqual(response.tokens.tolist(), [7, 8, 9])
+    self.assertEqual((response.text, response.finish), ('7 8', 'stop'))
+    self.assertEqual(seen, [('7 8', 3)])
+
+
 class TruncatedTest(absltest.TestCase):
   def test_a_response_without_an_end_can_be_judged_wrong(self):
-    # Right and ended, right and cut off, wrong and ended.
-    group = tiny_groups.group((1, 1, 0))
-    ended, cut, other = group.responses
-    group = group._replace(
-      responses=(ended, cut._replace(finish='length'), other)
+    # Right and ended, right and cut off, wrong and ended, right and stopped.
+    group = tiny_groups.group(
+      (1, 1, 0, 1), finish=['eos', 'length', 'eos', 'stop']
     )
     found = collect.truncated_as_wrong(group, wrong=-3.0)
-    self.assertEqual(found.correct.tolist(), [True, False, False])
+    self.assertEqual(found.correct.tolist(), [True, False, False, True])
     earned = group.correctness.tolist()
-    self.assertEqual(found.correctness.tolist(), [earned[0], -3.0, earned[2]])
+    self.assertEqual(found.correctness.tolist(), [earned[0], -3.0, *earned[2:]])
     self.assertEqual(found.responses, group.responses)
 
   def test_what_earns_less_than_a_wrong_one_is_not_raised(self):

@@ -8,11 +8,15 @@ import tempfile
 from absl.testing import absltest, parameterized
 
 import tiny_run
+from dapo_jax.sampling import token_choice
 from dapo_jax.training import completion
 
 
-def _run(folder, prompt='3+4=?', **changes) -> str:
-  options = dict(template='plain', temperature=0.0, max_tokens=8, seed=0)
+def _run(
+  folder, prompt='3+4=?', *, temperature=0.0, filters=None, **changes
+) -> str:
+  choice = token_choice.Choice(temperature, **(filters or {}))
+  options = dict(template='plain', choice=choice, max_tokens=8, seed=0)
   with contextlib.redirect_stdout(io.StringIO()) as printed:
     completion.run(folder, prompt, **{**options, **changes})
   return printed.getvalue()
@@ -33,6 +37,13 @@ class CompletionTest(parameterized.TestCase):
     texts = {seed: sample(seed) for seed in range(4)}
     self.assertGreater(len(set(texts.values())), 1)
     self.assertEqual(sample(2), texts[2])
+
+  def test_filters_choose_among_the_likeliest(self):
+    greedy = _run(tiny_run.model_folder())
+    for filters in (dict(top_k=1), dict(top_p=1e-6), dict(min_p=1.0)):
+      found = _run(tiny_run.model_folder(), temperature=9.0, filters=filters)
+      self.assertEqual(found, greedy)
+    self.assertNotEqual(_run(tiny_run.model_folder(), temperature=9.0), greedy)
 
   def test_no_more_tokens_than_asked_for(self):
     whole = _run(tiny_run.model_folder())

@@ -63,6 +63,11 @@ class AloneTest(RulesCase):
     ('optim.lr', 0.0, 'above 0'),
     ('optim.lr', float('nan'), 'above 0'),
     ('eval.temperature', -0.5, 'at least 0'),
+    ('eval.top_k', -2, 'at least 0, or -1'),
+    ('eval.top_p', 0.0, 'above 0, at most 1'),
+    ('eval.top_p', 1.1, 'above 0, at most 1'),
+    ('eval.min_p', -0.1, 'from 0 to 1'),
+    ('eval.min_p', 1.1, 'from 0 to 1'),
     ('objective.clip_high', -0.1, 'at least 0'),
     ('objective.clip_low', 1.1, 'from 0 to 1'),
     ('objective.clip_low', -0.1, 'from 0 to 1'),
@@ -86,10 +91,22 @@ class AloneTest(RulesCase):
     ('train.samples_logged', 0),
     ('sft.stop_accuracy', 1.0),
     ('rollout.oversample', 0.001),
+    ('eval.top_k', -1),
+    ('eval.top_k', 0),
+    ('eval.top_p', 1.0),
+    ('eval.min_p', 1.0),
+    ('rollout.stop_strings', ('\n\n', 'Q:')),
     ('seed', 2**32 - 1),
   )
   def test_end_of_a_range_is_accepted(self, path, value):
     config_rules.validate(_config({path: value}))
+
+  def test_an_empty_stop_string_is_refused(self):
+    self.assert_refused(
+      {'rollout.stop_strings': ('Q:', '')},
+      "rollout.stop_strings (('Q:', '')) must hold no empty text: every "
+      'response has it from the start; change --config.rollout.stop_strings',
+    )
 
   @parameterized.parameters(
     ('filter.on_limit', 'stop', 'error, train_partial, accept_uniform'),

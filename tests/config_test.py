@@ -17,6 +17,9 @@ from dapo_jax import config, config_keys
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+_STOPS = 'rollout.stop_strings'
+
+
 class ConfigCase(parameterized.TestCase):
   """Writes configuration files and asks for what they say."""
 
@@ -70,6 +73,10 @@ class LoadTest(ConfigCase):
     ('--noconfig.filter.enabled', 'filter.enabled', False),
     ('--config.objective.dual_clip=3', 'objective.dual_clip', 3.0),
     ('--config.sft.stop_accuracy=0.5', 'sft.stop_accuracy', 0.5),
+    (r"--config.rollout.stop_strings=('\n\n',)", _STOPS, ('\n\n',)),
+    ("--config.rollout.stop_strings='Q:', 'A:'", _STOPS, ('Q:', 'A:')),
+    ("--config.rollout.stop_strings=['Q:']", _STOPS, ('Q:',)),
+    ('--config.rollout.stop_strings=()', _STOPS, ()),
   )
   def test_override_sets_one_key(self, arg, path, value):
     loaded = config.load(self.file(''), [arg])
@@ -96,6 +103,10 @@ class LoadTest(ConfigCase):
     self.assertEqual(config.load(file).objective.dual_clip, 10.0)
     off = config.load(file, ['--config.objective.dual_clip=none'])
     self.assertIsNone(off.objective.dual_clip)
+
+  def test_file_may_give_texts_as_a_list(self):
+    loaded = config.load(self.file("c.rollout.stop_strings = ['Q:']"))
+    self.assertEqual(loaded.rollout.stop_strings, ('Q:',))
 
   def test_file_may_take_an_argument(self):
     file = self.file('c.optim.lr = {"slow": 1e-7}[arg]', arg='arg')
@@ -239,6 +250,11 @@ class WrongTypeTest(ConfigCase):
     ('train.steps', '1.5', 'a whole number'),
     ('filter.enabled', 'maybe', 'true or false'),
     ('objective.dual_clip', 'high', 'a finite number or none'),
+    (_STOPS, 'Q:', "texts in brackets, as ('a', 'b')"),
+    (_STOPS, "('Q:')", "texts in brackets, as ('a', 'b')"),
+    (_STOPS, "('Q:', 1)", "texts in brackets, as ('a', 'b')"),
+    (_STOPS, "('Q:',", "texts in brackets, as ('a', 'b')"),
+    (_STOPS, 'none', "texts in brackets, as ('a', 'b')"),
   )
   def test_flag_names_the_type(self, path, text, kind):
     self.assert_told(
@@ -261,6 +277,7 @@ class WrongTypeTest(ConfigCase):
     ('train.steps', True, 'a whole number'),
     ('train.steps', None, 'a whole number'),
     ('optim.lr', float('nan'), 'a finite number'),
+    (_STOPS, (1,), "texts in brackets, as ('a', 'b')"),
   )
   def test_file_names_key_and_type(self, path, value, kind):
     shown = f'float("{value}")' if isinstance(value, float) else value

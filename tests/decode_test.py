@@ -3,13 +3,14 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 
 import tiny_engine
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode
+from dapo_jax.sampling import decode, token_choice
 
 _EOS_IDS = (50, 51)
 _SLOTS = 4
@@ -18,14 +19,14 @@ _LIMITS = decode.Limits(slots=_SLOTS, prompt_tokens=6, response_tokens=8)
 _MODEL, _PARAMS = tiny_engine.chain({1: 50, 40: 51, 46: 50})
 _step_fn = functools.partial(decode.step, _MODEL.graphdef, _EOS_IDS)
 _empty = jax.jit(functools.partial(decode.empty_state, _MODEL, _LIMITS))
-_prefill = jax.jit(functools.partial(decode.prefill, _MODEL.graphdef))
+_prefill = jax.jit(functools.partial(decode.prefill, _MODEL.graphdef, 16))
 _insert = jax.jit(decode.insert_group)
 _step = jax.jit(_step_fn)
 _chunk = jax.jit(functools.partial(decode.chunk, _step_fn))
 
 
 def _inserted(
-  state, prompt, slots, *, limit=8, temperature=1.0, keys=None
+  state, prompt, slots, *, limit=8, temperature=1.0, keys=None, **filters
 ) -> decode.DecodeState:
   """Returns the state with a prompt in slots, places beyond 4 unused."""
   padded = np.zeros(16, np.int32)
@@ -40,7 +41,7 @@ def _inserted(
     slots=places,
     keys=keys,
     limit=np.int32(limit),
-    temperature=np.float32(temperature),
+    choice=token_choice.as_arrays(token_choice.Choice(temperature, **filters)),
   )
 
 
@@ -105,33 +106,44 @@ class ShardingsTest(absltest.TestCase):
   def test_slots_are_split_over_slot_and_caches_over_tensor_too(self):
     mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
     shapes = jax.eval_shape(_empty)
-    shardings = decode.state_shardings(_MODEL, mesh)
+    shardings = decode.state_shardings(_MODEL, _LIMITS, mesh)
     shards = jax.tree.map(
       lambda array, sharding: sharding.shard_shape(array.shape),
       shapes,
       shardings,
     )
     # 4 slots over 4, 2 key heads over 2; 16 entries, heads of 12.
-    self.assertEqual(shards.cache.k, ((1, 16, 1, 12),) * 2)
-    self.assertEqual(shards.cache.v, shards.cache.k)
+    self.assertEqual(shards.cache.k, (((1, 1, 12, 16),),) * 2)
+    self.assertEqual(shards.cache.v, (((1, 1, 16, 12),),) * 2)
     self.assertEqual(shards.sample_key, (1, 2))
     self.assertEqual(shards.out_tokens, (1, 8))
     self.assertEqual(shards.live, (1,))
+    self.assertEqual(tuple(shards.choice), ((1,),) * 4)
 
 
 class InsertTest(absltest.TestCase):
   def test_slots_of_a_group_share_all_but_their_keys(self):
-    state = _inserted(_empty(), [5, 6, 30], [3, 1], limit=7, temperature=0.5)
+    choice = dict(temperature=0.5, top_k=9, top_p=0.25, min_p=0.125)
+    state = _inserted(_empty(), [5, 6, 30], [3, 1], limit=7, **choice)
     self.assertEqual(state.token.tolist(), [0, 30, 0, 30])
     self.assertEqual(state.position.tolist(), [0, 2, 0, 2])
     self.assertEqual(state.limit.tolist(), [0, 7, 0, 7])
     self.assertEqual(state.live.tolist(), [False, True, False, True])
-    self.assertEqual(state.temperature.tolist(), [0, 0.5, 0, 0.5])
+    # Slots without a sample choose greedily, unfiltered.
+    self.assertEqual(
+      [x.tolist() for x in state.choice],
+      [
+        [0, 0.5, 0, 0.5],
+        [0, 9, 0, 9],
+        [1, 0.25, 1, 0.25],
+        [0, 0.125, 0, 0.125],
+      ],
+    )
     # Sample 0 is in slot 3, sample 1 in slot 1.
     self.assertEqual(
       state.sample_key.tolist(), [[0, 0], [2, 3], [0, 0], [0, 1]]
     )
-    for buffer in (*state.cache.k, *state.cache.v):
+    for buffer in jax.tree.leaves(state.cache):
       buffer = np.asarray(buffer)
       np.testing.assert_array_equal(buffer[1], buffer[3])
       self.assertTrue((buffer[[0, 2]] == 0).all())
@@ -143,7 +155,9 @@ class InsertTest(absltest.TestCase):
     _assert_same_slots(_inserted(state, [9, 9], []), state, range(_SLOTS))
     after = _inserted(state, [9, 9], [2])
     _assert_same_slots(after, state, [0, 1, 3])
-    self.assertFalse(np.array_equal(after.cache.k[0][2], state.cache.k[0][2]))
+    self.assertFalse(
+      np.array_equal(after.cache.k[0][0][2], state.cache.k[0][0][2])
+    )
 
   def test_a_used_slot_begins_anew(self):
     state, _ = _run(_started([[30], [45]]))
@@ -197,6 +211,25 @@ class EndTest(absltest.TestCase):
     self.assertLen(set(expected.tolist()), 2)
 
 
+class FilterTest(absltest.TestCase):
+  def test_each_slot_is_filtered_by_its_own_numbers(self):
+    keys = np.zeros((4, 2), np.uint32)
+    state = _inserted(_empty(), [10], [0], temperature=20.0, keys=keys)
+    for slot, filters in (
+      (1, dict(top_k=1)),
+      (2, dict(top_p=0.01)),
+      (3, dict(min_p=0.1)),
+    ):
+      state = _inserted(
+        state, [10], [slot], temperature=20.0, keys=keys, **filters
+      )
+    state, _ = _run(state)
+    # Of logits 4 and 60 times 0 only the successor is likely enough.
+    for slot in (1, 2, 3):
+      self.assertEqual(_response(state, slot), [*range(11, 19)])
+    self.assertNotEqual(_response(state, 0), [*range(11, 19)])
+
+
 class NoiseTest(absltest.TestCase):
   def test_it_is_numbered_by_response_tokens_not_by_positions(self):
     state = _inserted(_empty(), [10], [0], temperature=20.0)
@@ -235,11 +268,38 @@ class StandStillTest(absltest.TestCase):
       limit=empty.limit + 8,
     )
     after = step(params, state=state)
-    for before, now in zip(
-      jax.tree.leaves(state.cache), jax.tree.leaves(after.cache), strict=True
+    for blocks, later, axis in (
+      (state.cache.k[0], after.cache.k[0], 3),
+      (state.cache.v[1], after.cache.v[1], 2),
     ):
+      before, now = (np.moveaxis(b[0], axis, 1) for b in (blocks, later))
       np.testing.assert_array_equal(now[:, :5], before[:, :5])
       self.assertFalse(np.array_equal(now[0, 5], before[0, 5]))
+
+
+class BucketTest(absltest.TestCase):
+  def test_a_row_is_held_by_so_many_blocks(self):
+    # 32 + 256 entries are four blocks of 72; 16 + 40 are one.
+    blocks = functools.partial(decode.blocks_for, decode.Limits(4, 32, 256))
+    found = [blocks(n) for n in (1, 72, 73, 144, 145, 216, 217, 288, 999)]
+    self.assertEqual(found, [1, 1, 2, 2, 3, 3, 4, 4, 4])
+    self.assertEqual(decode.blocks_for(decode.Limits(4, 16, 40), 56), 1)
+
+  def test_a_slot_takes_cache_tokens_and_numbers(self):
+    # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
+    # with log-probs; 4 int32, a bool, a choice of 4, two words of key.
+    cache = 2 * 2 * 2 * 12 * 16 * 4
+    self.assertEqual(
+      decode.slot_bytes(_MODEL, _LIMITS), cache + 8 * 8 + 4 * 4 + 1 + 4 * 4 + 8
+    )
+
+  def test_rows_are_taken_by_their_slots(self):
+    state, _ = _run(_started([[10], [40], [30]]), max_steps=4)
+    tokens, logp = decode.take_rows(state, jnp.array([2, 0, 2]))
+    np.testing.assert_array_equal(
+      tokens, state.out_tokens[jnp.array([2, 0, 2])]
+    )
+    np.testing.assert_array_equal(logp, state.out_logp[jnp.array([2, 0, 2])])
 
 
 class ChunkTest(parameterized.TestCase):
@@ -292,10 +352,34 @@ class ChunkTest(parameterized.TestCase):
       )
 
 
+class PartsTest(parameterized.TestCase):
+  @parameterized.parameters(17, 31, 32, 33, 47, 48, 64)
+  def test_a_prompt_in_parts_is_the_prompt(self, length):
+    # Parts of 16 tokens in a bucket of 64, the last of them padding or cut.
+    model, params = tiny_engine.model(), tiny_engine.params()
+    rng = np.random.default_rng(length)
+    tokens = np.zeros(64, np.int32)
+    tokens[:length] = rng.integers(61, size=length)
+    whole, parts = (
+      jax.jit(functools.partial(decode.prefill, model.graphdef, part_tokens))(
+        params, tokens, np.int32(length)
+      )
+      for part_tokens in (64, 16)
+    )
+    for name in ('k', 'v'):
+      np.testing.assert_allclose(
+        getattr(parts, name)[:, :length],
+        getattr(whole, name)[:, :length],
+        atol=tolerances.F32_ATOL,
+      )
+    self.assertEqual(parts.last_token, whole.last_token)
+    self.assertEqual(parts.length_tokens, length)
+
+
 class PrefillTest(absltest.TestCase):
   def test_padding_of_a_prompt_changes_nothing(self):
     model, params = tiny_engine.model(), tiny_engine.params()
-    prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
+    prefill = jax.jit(functools.partial(decode.prefill, model.graphdef, 16))
     padded = np.full(16, 60, np.int32)
     padded[:5] = [3, 1, 4, 1, 5]
     short = prefill(params, padded[:5], np.int32(5))

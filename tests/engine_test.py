@@ -3,6 +3,7 @@
 import inspect
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 from jax.sharding import NamedSharding
@@ -35,7 +36,9 @@ def _samples(slots, *, temperature=0.0, limit=20, keys=None):
     keys = token_choice.sample_keys(
       1, token_choice.Purpose.TRAIN, 2, samples=len(slots)
     )
-  return engine_lib.Samples(slots, keys, limit, temperature)
+  limits = np.full(len(slots), limit)
+  choice = token_choice.Choice(temperature)
+  return engine_lib.Samples(slots, keys, limits, choice)
 
 
 def _response(state, slot=0):
@@ -156,8 +159,8 @@ class JetStreamPathTest(absltest.TestCase):
       )
       prefix = self.engine.prefill_prompt(self.params, np.int32(prompt))
       ours = self.engine.insert_group(prefix, ours, samples)
-    self.assertEqual(state.temperature[0], 1)
-    state = state._replace(temperature=ours.temperature.copy())
+    self.assertEqual([x[0] for x in state.choice], [1, 0, 1, 0])
+    state = state._replace(choice=jax.tree.map(jnp.copy, ours.choice))
     _, seen = self._generate(state, steps=22)
     ours, _ = self.engine.generate_chunk(
       self.params, ours, max_steps=100, leave_after=100
@@ -289,7 +292,10 @@ class DonationTest(parameterized.TestCase):
     old = engine.insert_group(
       prefix, engine.init_decode_state(), _samples([0] + [8] * 3)
     )
-    places = [b.unsafe_buffer_pointer() for b in old.cache.k + old.cache.v]
+    pointers = lambda state: [
+      b.unsafe_buffer_pointer() for b in jax.tree.leaves(state.cache)
+    ]
+    places = pointers(old)
     act = {
       'insert_group': lambda: engine.insert_group(
         prefix, old, _samples([1] + [8] * 3)
@@ -300,12 +306,10 @@ class DonationTest(parameterized.TestCase):
       'generate': lambda: engine.generate(params, old)[0],
     }
     new = act[method]()
-    for buffer in old.cache.k + old.cache.v:
+    for buffer in jax.tree.leaves(old.cache):
       self.assertTrue(buffer.is_deleted())
     # The new one lies where the old one lay.
-    self.assertCountEqual(
-      [b.unsafe_buffer_pointer() for b in new.cache.k + new.cache.v], places
-    )
+    self.assertCountEqual(pointers(new), places)
     self.assertFalse(prefix.k.is_deleted())
 
 
@@ -314,7 +318,9 @@ class ManyDevicesTest(parameterized.TestCase):
   def test_the_state_stays_where_it_belongs(self, tensor):
     engine = tiny_engine.build(devices=8, tensor=tensor)
     params = jax.device_put(tiny_engine.params(), engine.params_shardings)
-    expected = decode.state_shardings(tiny_engine.model(), engine.mesh)
+    expected = decode.state_shardings(
+      tiny_engine.model(), engine.limits, engine.mesh
+    )
 
     def check(state):
       same = lambda array, sharding: self.assertTrue(

@@ -13,6 +13,7 @@ from absl.testing import absltest
 import tiny_groups
 import tiny_run
 from dapo_jax.monitor import catalogue
+from dapo_jax.sampling import token_choice
 from dapo_jax.training import (
   assemble,
   checkpoint,
@@ -54,6 +55,11 @@ class MetricsTest(absltest.TestCase):
       },
     )
 
+  def test_a_stop_string_ends_as_an_eos_does(self):
+    stopped = tiny_groups.group((1, 0), finish=['stop', 'length'])
+    found = evaluate.metrics([stopped])
+    self.assertEqual(found['eval/truncated_frac'], 0.5)
+
   def test_one_problem_has_no_standard_error(self):
     found = evaluate.metrics(self._GROUPS[:1])
     self.assertNotIn('eval/accuracy_stderr_frac', found)
@@ -80,6 +86,11 @@ def _measure(protocol, *, devices=1):
   )
 
 
+def _at(temperature, protocol, **filters):
+  choice = token_choice.Choice(temperature, **filters)
+  return protocol._replace(choice=choice)
+
+
 class MeasureTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
@@ -93,16 +104,21 @@ class MeasureTest(absltest.TestCase):
             'seed': 5,
             'eval.samples_per_prompt': 3,
             'eval.temperature': 0.5,
+            'eval.top_k': 40,
+            'eval.top_p': 0.7,
+            'eval.min_p': 0.02,
             'rollout.temperature': 0.7,
+            'rollout.stop_strings': ('Q:',),
           }
         )
       ),
       evaluate.Protocol(
         samples_per_prompt=3,
-        temperature=0.5,
+        choice=token_choice.Choice(0.5, top_k=40, top_p=0.7, min_p=0.02),
         seed=5,
         limit_tokens=8,
         chunk_tokens=4,
+        stop_strings=('Q:',),
       ),
     )
 
@@ -112,16 +128,40 @@ class MeasureTest(absltest.TestCase):
     self.assertEqual(_measure(self.protocol), first)
 
   def test_the_seed_and_the_temperature_matter(self):
-    protocol = self.protocol._replace(samples_per_prompt=16, temperature=2.0)
+    protocol = _at(2.0, self.protocol._replace(samples_per_prompt=16))
     first = _measure(protocol)
     self.assertNotEqual(_measure(protocol._replace(seed=1)), first)
-    self.assertNotEqual(_measure(protocol._replace(temperature=1.5)), first)
+    self.assertNotEqual(_measure(_at(1.5, protocol)), first)
 
   def test_greedy_is_one_answer(self):
-    greedy = self.protocol._replace(temperature=0.0)
+    greedy = _at(0.0, self.protocol)
     found = _measure(greedy)
     self.assertEqual(found['eval/accuracy_frac'], found['eval/pass_frac'])
     self.assertEqual(_measure(greedy._replace(seed=9)), found)
+
+  def test_with_one_token_left_it_is_greedy(self):
+    expected = _measure(_at(0.0, self.protocol))
+    for filters in (dict(top_k=1), dict(top_p=1e-6), dict(min_p=1.0)):
+      self.assertEqual(_measure(_at(2.0, self.protocol, **filters)), expected)
+
+  def test_what_is_left_matters(self):
+    wide = _at(2.0, self.protocol._replace(samples_per_prompt=16))
+    for filters in (dict(top_k=2), dict(top_p=0.5), dict(min_p=0.3)):
+      narrow = _measure(_at(2.0, wide, **filters))
+      self.assertGreater(
+        narrow['eval/accuracy_frac'], _measure(wide)['eval/accuracy_frac']
+      )
+
+  def test_a_stop_string_ends_a_response_before_it(self):
+    # 'Answer: 7' ends with an EOS; stopped at ' ' nothing is answered.
+    greedy = _at(0.0, self.protocol)
+    found = _measure(greedy._replace(stop_strings=(': ', 'zzz')))
+    self.assertEqual(found['eval/accuracy_frac'], 0.0)
+    self.assertEqual(found['eval/truncated_frac'], 0.0)
+    whole = _measure(greedy)
+    self.assertLess(
+      found['eval/length_mean_tokens'], whole['eval/length_mean_tokens']
+    )
 
   def test_8_devices_grade_every_problem_once(self):
     if jax.device_count() < 8:

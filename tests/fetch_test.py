@@ -233,7 +233,7 @@ class SmolLM2Test(absltest.TestCase):
     sampling = scheduler.Sampling(
       purpose=token_choice.Purpose.SERVE,
       seed=0,
-      temperature=0.0,
+      choice=token_choice.Choice(temperature=0.0),
       limit_tokens=64,
       chunk_tokens=64,
     )

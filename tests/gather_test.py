@@ -5,6 +5,7 @@ import json
 import pathlib
 import tempfile
 
+import ml_collections
 import numpy as np
 from absl.testing import absltest, parameterized
 
@@ -85,6 +86,13 @@ def _trainer():
   )
 
 
+def _with(config, path, value):
+  """Returns a configuration with one key changed."""
+  changed = ml_collections.ConfigDict(config)
+  changed.update_from_flattened_dict({path: value})
+  return ml_collections.FrozenConfigDict(changed)
+
+
 class GatherTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
@@ -108,6 +116,22 @@ class GatherTest(absltest.TestCase):
       g.draw.ordinal: [tuple(r.tokens) for r in g.responses]
       for g in filled.first_round
     }
+
+  def test_stop_strings_end_responses_and_their_texts(self):
+    plain = self._gather().first_round[0].responses
+    # A letter within what the policy says at random.
+    letter = next(r.text[2] for r in plain if len(r.text) > 3)
+    path = 'rollout.stop_strings'
+    config = _with(self.trainer.config, path, ('never said', letter))
+    stopped = self._gather(config=config).first_round[0].responses
+    for a, b in zip(stopped, plain, strict=True):
+      count = len(a.tokens)
+      np.testing.assert_array_equal(a.tokens, b.tokens[:count])
+      self.assertEqual(a.finish == 'stop', letter in b.text)
+      self.assertEqual(a.text, b.text.partition(letter)[0])
+      decode = self.trainer.parts.tokenizer.decode
+      self.assertNotIn(letter, decode(a.tokens[: count - 1]))
+    self.assertIn('stop', [r.finish for r in stopped])
 
   def test_draws_and_their_groups(self):
     filled = self._gather(first_ordinal=20)

@@ -199,7 +199,7 @@ def _sample(model, params, prompt):
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.TRAIN,
     seed=0,
-    temperature=1.0,
+    choice=token_choice.Choice(temperature=1.0),
     limit_tokens=_LIMITS.response_tokens,
     chunk_tokens=_LIMITS.response_tokens,
   )

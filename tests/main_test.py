@@ -49,7 +49,16 @@ class HelpTest(parameterized.TestCase):
 
   def test_sample_lists_its_flags(self):
     _, out, _ = _run('sample', '--help')
-    for name in ('model', 'template', 'temperature', 'max_tokens', 'seed'):
+    for name in (
+      'model',
+      'template',
+      'temperature',
+      'top_k',
+      'top_p',
+      'min_p',
+      'max_tokens',
+      'seed',
+    ):
       self.assertIn(f'\n  --{name} ', out)
 
   @parameterized.parameters(
@@ -126,6 +135,29 @@ class ErrorTest(parameterized.TestCase):
     with mock.patch.dict(main._COMMANDS, {'train': faulty}):
       with self.assertRaisesRegex(ValueError, 'invalid literal'):
         _run('train')
+
+
+class SampleTest(parameterized.TestCase):
+  def _choice(self, *args):
+    """Returns the choice that `dapo-jax sample` passes on."""
+    with mock.patch('dapo_jax.training.completion.run') as run:
+      status, _, err = _run('sample', f'--model={_ROOT}', *args, 'hello')
+    self.assertEqual((status, err), (0, ''))
+    return run.call_args.kwargs['choice']
+
+  def test_tokens_are_drawn_as_the_flags_say(self):
+    self.assertEqual(self._choice(), (1.0, 0, 1.0, 0.0))
+    found = self._choice(
+      '--temperature=0.6', '--top_k=20', '--top-p=0.95', '--min_p=0.1'
+    )
+    self.assertEqual(found, (0.6, 20, 0.95, 0.1))
+    self.assertEqual(self._choice('--top_k=-1').top_k, -1)
+
+  @parameterized.parameters('--top_k=-2', '--top_p=1.1', '--min_p=-0.1')
+  def test_what_no_filter_can_be_is_refused(self, flag):
+    status, out, err = _run('sample', f'--model={_ROOT}', flag, 'hello')
+    self.assertEqual((status, out), (2, ''))
+    self.assertIn(flag[2:7], err)
 
 
 class RaisedHereTest(parameterized.TestCase):

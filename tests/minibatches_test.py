@@ -83,10 +83,12 @@ class SegmentsTest(parameterized.TestCase):
     np.testing.assert_allclose(found, expected[mode], rtol=1e-12)
 
   def test_truncated_responses_can_be_left_out(self):
-    # Lengths 2 and 6 of one prompt, 4 and 4 of another; the 6 has no EOS.
+    # Lengths 2 and 6 of one prompt, 4 and 4 of another; the 6 is cut off.
     groups = [
       tiny_groups.group((1, 0), ordinal=0, lengths=[2, 6]),
-      tiny_groups.group((1, 0), ordinal=1, lengths=[4, 4]),
+      tiny_groups.group(
+        (1, 0), ordinal=1, lengths=[4, 4], finish=['eos', 'stop']
+      ),
     ]
     cut = groups[0].responses[1]._replace(finish='length')
     groups[0] = groups[0]._replace(responses=(groups[0].responses[0], cut))

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import tiny_model
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.sampling import scheduler, stop_strings, token_choice
 
 
 class _Log:
@@ -53,10 +54,15 @@ def _generate(requests, sampling=None, *, engine=None, params=None) -> _Log:
   return log
 
 
+# Of 61 tokens some 12 may be drawn.
+_FILTERS = dict(temperature=0.9, top_k=40, top_p=0.7, min_p=0.03)
+
+
 @functools.cache
-def _plain() -> _Log:
+def _plain(filtered: bool = False) -> _Log:
   """Returns 5 prompts of 4 samples on 8 slots of 1 device, chunks of 5."""
-  return _generate(tiny_engine.requests())
+  filters = _FILTERS if filtered else {}
+  return _generate(tiny_engine.requests(), tiny_engine.sampling(**filters))
 
 
 class LogProbTest(parameterized.TestCase):
@@ -110,14 +116,53 @@ class LogProbTest(parameterized.TestCase):
         completion.logp, logp, atol=tolerances.DECODE_LOGP
       )
 
+  def test_filtered_ones_are_of_all_tokens_too(self):
+    model, params = tiny_engine.model(), tiny_engine.params()
+    for index, group in _plain(filtered=True).groups.items():
+      prompt = tiny_engine.PROMPTS[index]
+      for completion in group:
+        row = np.concatenate([prompt, completion.tokens])
+        row = np.pad(row, (0, 32 - len(row)))[None]
+        hidden = tiny_model.hidden(model, params, row)
+        logits = tiny_model.module(model, params).logits(hidden)[0]
+        at = len(prompt) - 1 + np.arange(len(completion.tokens))
+        logp = jax.nn.log_softmax(logits / _FILTERS['temperature'])
+        np.testing.assert_allclose(
+          completion.logp,
+          logp[at, completion.tokens],
+          atol=tolerances.DECODE_LOGP,
+        )
+
+
+class FilterTest(absltest.TestCase):
+  def test_they_take_tokens_away(self):
+    count = lambda log: len(
+      {token for group in log.tokens().values() for r in group for token in r}
+    )
+    narrow = tiny_engine.sampling(top_k=2)
+    self.assertLess(count(_generate(tiny_engine.requests(), narrow)), 40)
+    self.assertGreater(count(_plain()), 55)
+
+  def test_with_one_token_left_it_is_greedy(self):
+    requests = tiny_engine.requests(samples=2)
+    greedy = _generate(requests, tiny_engine.sampling(temperature=0.0))
+    for filters in (dict(top_k=1), dict(top_p=1e-6), dict(min_p=1.0)):
+      log = _generate(requests, tiny_engine.sampling(**filters))
+      self.assertEqual(log.tokens(), greedy.tokens())
+
 
 class SamenessTest(parameterized.TestCase):
   """The same tokens, whatever serves them."""
 
-  def _assert_as_plain(self, log):
-    self.assertEqual(log.tokens(), _plain().tokens())
+  def _sampling(self, filtered, **changes):
+    filters = _FILTERS if filtered else {}
+    return tiny_engine.sampling(**filters, **changes)
+
+  def _assert_as_plain(self, log, filtered=False):
+    plain = _plain(filtered=filtered)
+    self.assertEqual(log.tokens(), plain.tokens())
     for index, group in log.groups.items():
-      for a, b in zip(group, _plain().groups[index], strict=True):
+      for a, b in zip(group, plain.groups[index], strict=True):
         np.testing.assert_allclose(a.logp, b.logp, atol=tolerances.DECODE_LOGP)
         self.assertEqual(a.finish, b.finish)
 
@@ -132,22 +177,27 @@ class SamenessTest(parameterized.TestCase):
       alone = _generate([request], sampling).tokens()
       self.assertEqual(alone[0], together[index])
 
-  @parameterized.parameters(4, 32)
-  def test_with_other_slots(self, slots):
-    limits = tiny_engine.LIMITS._replace(slots=slots)
-    self._assert_as_plain(
-      _generate(tiny_engine.requests(), engine=tiny_engine.build(limits=limits))
+  @parameterized.product(slots=(4, 32, 256), filtered=(False, True))
+  def test_with_other_slots(self, slots, filtered):
+    engine = tiny_engine.build(limits=tiny_engine.LIMITS._replace(slots=slots))
+    log = _generate(
+      tiny_engine.requests(), self._sampling(filtered), engine=engine
     )
+    self._assert_as_plain(log, filtered)
 
-  @parameterized.parameters(1, 32)
-  def test_with_other_chunks(self, chunk_tokens):
-    sampling = tiny_engine.sampling(chunk_tokens=chunk_tokens)
-    self._assert_as_plain(_generate(tiny_engine.requests(), sampling))
+  @parameterized.product(chunk_tokens=(1, 7, 32), filtered=(False, True))
+  def test_with_other_chunks(self, chunk_tokens, filtered):
+    sampling = self._sampling(filtered, chunk_tokens=chunk_tokens)
+    log = _generate(tiny_engine.requests(), sampling)
+    self._assert_as_plain(log, filtered)
 
-  @parameterized.parameters(1, 2)
-  def test_on_8_devices(self, tensor):
+  @parameterized.product(tensor=(1, 2), filtered=(False, True))
+  def test_on_8_devices(self, tensor, filtered):
     engine = tiny_engine.build(devices=8, tensor=tensor)
-    self._assert_as_plain(_generate(tiny_engine.requests(), engine=engine))
+    log = _generate(
+      tiny_engine.requests(), self._sampling(filtered), engine=engine
+    )
+    self._assert_as_plain(log, filtered)
 
   def test_in_another_order(self):
     order = [3, 0, 4, 2, 1]
@@ -230,6 +280,34 @@ class ServiceTest(absltest.TestCase):
     self.assertLess(log.reports_before[0], log.reports_before[-1])
     self.assertEqual(log.reports_before[-1], len(log.reports))
 
+  def test_a_sample_may_have_a_limit_of_its_own(self):
+    engine, params = _never_ending()
+    limits = np.array([3, 1, 20, 7])
+    request = scheduler.Request(5, tiny_engine.PROMPTS[0], 4, limits)
+    log = _generate([request], engine=engine, params=params)
+    self.assertEqual([len(row) for row in log.tokens()[0]], limits.tolist())
+
+  def test_the_device_decodes_while_a_group_is_looked_at(self):
+    # 2 groups of 4 on 4 slots: when the first comes, the second has begun.
+    engine, params = _never_ending()
+    engine = tiny_engine.build(limits=tiny_engine.LIMITS._replace(slots=4))
+    chunks = []
+    generate_chunk = engine.generate_chunk
+    with mock.patch.object(
+      engine,
+      'generate_chunk',
+      lambda *args, **how: chunks.append(how) or generate_chunk(*args, **how),
+    ):
+      requests = tiny_engine.requests(prompts=tiny_engine.PROMPTS[:2])
+      samples = scheduler.generate(
+        engine, params, requests, tiny_engine.sampling(limit_tokens=1),
+        report=lambda _: None,
+      )  # fmt: skip
+      next(samples)
+      self.assertLen(chunks, 2)
+      self.assertLen(list(samples), 1)
+      self.assertLen(chunks, 2)
+
   def test_no_requests_are_no_work(self):
     log = _generate([])
     self.assertEqual((log.groups, log.reports), ({}, []))
@@ -299,6 +377,137 @@ class FinishTest(parameterized.TestCase):
     self, prompt, limit_tokens, tokens, finish
   ):
     self.assertEqual(self._complete(prompt, limit_tokens), (tokens, finish))
+
+  def test_a_pad_is_a_token_like_others(self):
+    model, params = tiny_engine.chain({1: 50})
+    for pad_id in (0, 32):
+      engine = engine_lib.Engine(
+        model,
+        tiny_engine.Tokenizer(eos_ids=(50,), pad_id=pad_id),
+        mesh_lib.local_mesh(),
+        tiny_engine.LIMITS,
+        seed=0,
+      )
+      sampling = tiny_engine.sampling(limit_tokens=4)
+      for prompt, expected in (
+        ([59], ([60, 0, 1, 50], 'eos')),
+        # 32 within, and as the last token.
+        ([59, 30], ([31, 32, 33, 34], 'length')),
+        ([28], ([29, 30, 31, 32], 'length')),
+      ):
+        requests = tiny_engine.requests(samples=1, prompts=[np.int32(prompt)])
+        log = _generate(requests, sampling, engine=engine, params=params)
+        [completion] = log.groups[0]
+        found = completion.tokens.tolist(), completion.finish
+        self.assertEqual(found, expected)
+        self.assertLen(completion.logp, 4)
+
+
+def _stopping(*strings: str, **changes) -> scheduler.Sampling:
+  decode = tiny_engine.Tokenizer().decode
+  return tiny_engine.sampling(
+    find_stop=stop_strings.finder(decode, strings), **changes
+  )
+
+
+class StopTest(parameterized.TestCase):
+  # Of the letters of the plain responses, which are ids, 'a' being 0.
+  _STRINGS = ('f', 'qq', 'bk')
+
+  def _expected(self, completion):
+    """Returns tokens and finish of a plain response that strings stop."""
+    decode = tiny_engine.Tokenizer().decode
+    tokens = completion.tokens.tolist()
+    for n in range(1, len(tokens) + 1):
+      if any(s in decode(tokens[:n]) for s in self._STRINGS):
+        return tokens[:n], 'stop'
+    return tokens, completion.finish
+
+  def _assert_stopped(self, log):
+    finishes = set()
+    for index, group in _plain().groups.items():
+      for a, b in zip(log.groups[index], group, strict=True):
+        tokens, finish = self._expected(b)
+        self.assertEqual((a.tokens.tolist(), a.finish), (tokens, finish))
+        logp = b.logp[: len(tokens)]
+        np.testing.assert_allclose(a.logp, logp, atol=tolerances.DECODE_LOGP)
+        finishes.add(finish)
+    self.assertEqual(finishes, {'stop', 'eos', 'length'})
+
+  @parameterized.parameters(1, 7, 32)
+  def test_with_any_chunks(self, chunk_tokens):
+    sampling = _stopping(*self._STRINGS, chunk_tokens=chunk_tokens)
+    self._assert_stopped(_generate(tiny_engine.requests(), sampling))
+
+  @parameterized.parameters(4, 32)
+  def test_with_any_slots(self, slots):
+    engine = tiny_engine.build(limits=tiny_engine.LIMITS._replace(slots=slots))
+    sampling = _stopping(*self._STRINGS)
+    log = _generate(tiny_engine.requests(), sampling, engine=engine)
+    self._assert_stopped(log)
+
+  @parameterized.parameters(1, 2)
+  def test_on_8_devices(self, tensor):
+    engine = tiny_engine.build(devices=8, tensor=tensor)
+    sampling = _stopping(*self._STRINGS)
+    log = _generate(tiny_engine.requests(), sampling, engine=engine)
+    self._assert_stopped(log)
+
+  def test_reports_add_up_to_the_tokens_that_stay(self):
+    log = _generate(tiny_engine.requests(), _stopping(*self._STRINGS))
+    tokens = sum(len(row) for group in log.tokens().values() for row in group)
+    self.assertEqual(sum(r.tokens for r in log.reports), tokens)
+
+  def _chain(self, prompts, *strings, **changes):
+    """Returns what 30, 31, ... and 60, 0, 1, 50 give, where 50 ends."""
+    model, params = tiny_engine.chain({1: 50})
+    engine = engine_lib.Engine(
+      model,
+      tiny_engine.Tokenizer(eos_ids=(50,)),
+      mesh_lib.local_mesh(),
+      tiny_engine.LIMITS,
+      seed=0,
+    )
+    requests = tiny_engine.requests(
+      samples=1, prompts=[np.int32(p) for p in prompts]
+    )
+    sampling = _stopping(*strings, **changes)
+    return _generate(requests, sampling, engine=engine, params=params)
+
+  @parameterized.parameters(
+    # Prompt, string, limit, response, finish; 'b' is 1, 'g' is 6.
+    ([2], 'fg', 20, [3, 4, 5, 6], 'stop'),
+    # In the prompt it stops nothing.
+    ([2, 3, 4], 'de', 20, [*range(5, 25)], 'length'),
+    # With the last token there is room for, or with the next.
+    ([2], 'fg', 4, [3, 4, 5, 6], 'stop'),
+    ([2], 'fg', 3, [3, 4, 5], 'length'),
+    # The EOS after it is no longer part of the response.
+    ([60], 'ab', 20, [0, 1], 'stop'),
+    ([60], 'bc', 20, [0, 1, 50], 'eos'),
+  )
+  def test_by_hand(self, prompt, string, limit_tokens, tokens, finish):
+    for chunk_tokens in (1, 3, 32):
+      log = self._chain(
+        [prompt], string, limit_tokens=limit_tokens, chunk_tokens=chunk_tokens
+      )
+      [completion] = log.groups[0]
+      self.assertEqual(completion.tokens.tolist(), tokens)
+      self.assertEqual(completion.finish, finish)
+      self.assertLen(completion.logp, len(tokens))
+
+  def test_slots_become_free(self):
+    # 24 prompts on 8 slots; each stops after 4 of at most 20 tokens.
+    log = self._chain([[2]] * 24, 'g', chunk_tokens=4)
+    self.assertEqual([r.steps for r in log.reports], [4, 4, 4])
+    self.assertEqual([r.busy_frac for r in log.reports], [1.0, 1.0, 1.0])
+    self.assertEqual([r.prefills for r in log.reports], [8, 8, 8])
+
+  def test_a_slot_that_nobody_waits_for_rests(self):
+    # One stops after 4 tokens, the other goes on to 20.
+    log = self._chain([[2], [30]], 'g', chunk_tokens=4)
+    self.assertEqual([r.tokens for r in log.reports], [8, 4, 4, 4, 4])
+    self.assertEqual(log.order, [0, 1])
 
 
 class ReportTest(absltest.TestCase):
@@ -383,10 +592,11 @@ class CompilationTest(absltest.TestCase):
     count = collections.Counter(compiled)
     # Buckets 16 and 64.
     self.assertEqual(count['jit(prefill)'], 2)
-    self.assertEqual(count['jit(insert_group)'], 2)
+    # Of one, of 4 and of 16 samples.
+    self.assertEqual(count['jit(insert_group)'], 2 * 3)
     self.assertEqual(count['jit(chunk)'], 1)
-    # Besides them the empty state, and the keys of a group.
-    self.assertLessEqual(count.total(), 7)
+    # Besides them the empty state, the keys, and how rows are read.
+    self.assertLessEqual(count.total(), 12)
 
 
 class InterruptionTest(absltest.TestCase):

@@ -81,6 +81,14 @@ class GroupMetricsTest(absltest.TestCase):
       },
     )
 
+  def test_a_stop_string_ends_as_an_eos_does(self):
+    stopped = tiny_groups.group(
+      (1, 0), lengths=[3, 8], finish=['stop', 'length']
+    )
+    found = summary.group_metrics([stopped])
+    self.assertEqual(found['response/truncated_frac'], 0.5)
+    self.assertEqual(found['response/eos_length_mean_tokens'], 3.0)
+
   def test_where_nothing_ended_there_is_no_length_of_it(self):
     cut = tiny_groups.group((1, 0), finish=['length', 'length'])
     found = summary.group_metrics([cut])

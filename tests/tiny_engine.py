@@ -78,15 +78,19 @@ def requests(
 
 
 def sampling(**changes) -> scheduler.Sampling:
-  """Returns how tests sample where they say nothing else."""
+  """Returns how tests sample where they say nothing else.
+
+  Changes may name the numbers of the choice, too.
+  """
   plain = scheduler.Sampling(
     purpose=token_choice.Purpose.TRAIN,
     seed=5,
-    temperature=1.0,
+    choice=token_choice.Choice(temperature=1.0),
     limit_tokens=LIMITS.response_tokens,
     chunk_tokens=5,
   )
-  return plain._replace(**changes)
+  own = {k: changes.pop(k) for k in plain.choice._fields if k in changes}
+  return plain._replace(choice=plain.choice._replace(**own), **changes)
 
 
 def chain(

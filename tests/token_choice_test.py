@@ -20,8 +20,9 @@ def _keys(*, seed=0, purpose=_TRAIN, ordinal=0, samples=1):
   return token_choice.sample_keys(seed, purpose, ordinal, samples=samples)
 
 
-def _draw(logits, keys, *, token_number=0, temperature=1.0):
+def _draw(logits, keys, *, token_number=0, temperature=1.0, **filters):
   """Chooses a token a slot: one row of logits, many keys, or both many."""
+  choice = token_choice.Choice(temperature, **filters)
   slots = keys.shape[0]
   fill = lambda value, dtype: jnp.asarray(np.broadcast_to(value, slots), dtype)
   logits = jnp.asarray(logits, jnp.float32)
@@ -29,7 +30,9 @@ def _draw(logits, keys, *, token_number=0, temperature=1.0):
     jnp.broadcast_to(logits, (slots, logits.shape[-1])),
     jnp.asarray(keys),
     token_number=fill(token_number, jnp.int32),
-    temperature=fill(temperature, jnp.float32),
+    choice=token_choice.Choice(
+      *map(fill, choice, (jnp.float32, jnp.int32, jnp.float32, jnp.float32))
+    ),
   )
   return np.asarray(token), np.asarray(logp)
 
@@ -138,6 +141,29 @@ class LogProbTest(parameterized.TestCase):
     expected = z - np.log(np.exp(z).sum())
     np.testing.assert_allclose(logp, expected[tokens], atol=tolerances.F32_LOGP)
 
+  @parameterized.parameters(
+    dict(top_k=2), dict(top_p=0.8), dict(min_p=0.3), dict(top_k=1, top_p=0.1)
+  )
+  def test_a_filter_changes_no_log_prob(self, **filters):
+    logits = np.array([2.0, 1.0, 0.0, -1.0])
+    tokens, logp = _draw(logits, _keys(samples=64), temperature=0.6, **filters)
+    self.assertLess(tokens.max(), 2)
+    # At 0.6: 3.3333 and 1.6667 of a sum whose logarithm is 3.5415.
+    expected = np.array([-0.2081, -1.8748])
+    np.testing.assert_allclose(logp, expected[tokens], atol=1e-4)
+
+
+class ChoiceTest(absltest.TestCase):
+  def test_filters_that_are_not_given_are_off(self):
+    self.assertEqual(token_choice.Choice(0.7), (0.7, 0, 1.0, 0.0))
+
+  def test_numbers_get_the_types_of_the_slots(self):
+    found = token_choice.as_arrays(token_choice.Choice(1, 5, 1, 0))
+    self.assertEqual(found, (1, 5, 1, 0))
+    self.assertEqual(
+      [x.dtype for x in found], ['float32', 'int32', 'float32', 'float32']
+    )
+
 
 class GreedyTest(absltest.TestCase):
   def test_temperature_0_takes_the_likeliest_at_its_probability_at_1(self):
@@ -148,6 +174,12 @@ class GreedyTest(absltest.TestCase):
   def test_of_equals_the_first_is_taken(self):
     tokens, _ = _draw([0, 3, 3, 1], _keys(samples=8), temperature=0.0)
     np.testing.assert_array_equal(tokens, 1)
+
+  def test_filters_change_nothing_of_it(self):
+    logits, keys = [1, 0, 2, -1], _keys(samples=8)
+    plain = _draw(logits, keys, temperature=0.0)
+    found = _draw(logits, keys, temperature=0.0, top_k=3, top_p=0.2, min_p=0.9)
+    np.testing.assert_array_equal(found, plain)
 
   def test_a_neighbours_temperature_changes_nothing(self):
     logits = [2, 1, 0, -1]
@@ -187,6 +219,86 @@ class FrequencyTest(parameterized.TestCase):
     np.testing.assert_allclose(logp, -np.log(5), atol=tolerances.F32_LOGP)
 
 
+class FilteredTest(parameterized.TestCase):
+  """Draws against the filtered distribution, computed by sorting."""
+
+  _LOGITS = np.array([2.0, -1.0, 1.0, 0.3, -4.0, 1.5, 0.0, -0.5, 2.2, -2.0])
+
+  def _expected(self, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """Returns the probabilities, and how many tokens have one."""
+    p = np.exp(self._LOGITS / temperature)
+    order = np.argsort(-p)
+    order = order[:top_k] if top_k else order
+    share = p[order] / p[order].sum()
+    order = order[np.cumsum(share) - share < top_p]
+    order = order[p[order] >= min_p * p.max()]
+    kept = np.where(np.isin(np.arange(len(p)), order), p, 0)
+    return kept / kept.sum(), len(order)
+
+  @parameterized.parameters(
+    (10, {}),
+    (4, dict(top_k=4)),
+    (5, dict(top_p=0.9)),
+    (4, dict(min_p=0.2)),
+    (4, dict(temperature=0.7, top_k=6, top_p=0.95, min_p=0.05)),
+    (3, dict(temperature=1.8, top_k=5, top_p=0.9, min_p=0.6)),
+  )
+  def test_chi_square_of_20_000_draws(self, count, how):
+    draws = 20_000
+    p, kept = self._expected(**how)
+    self.assertEqual(kept, count)
+    tokens, _ = _draw(self._LOGITS, _keys(samples=draws), **how)
+    observed = np.bincount(tokens, minlength=len(p))
+    self.assertEqual(observed[p == 0].sum(), 0)
+    expected = draws * p[p > 0]
+    chi_square = (np.square(observed[p > 0] - expected) / expected).sum()
+    freedom = kept - 1
+    # Exceeded by chance once in 8,000 at 2 degrees, more rarely at more.
+    self.assertLess(chi_square, freedom + 8 * np.sqrt(2 * freedom))
+
+  def test_slots_of_one_call_are_filtered_each_by_its_own(self):
+    slots = 6000
+    top_k = np.tile([0, 1, 3], slots // 3)
+    top_p = np.tile([1.0, 1.0, 0.5], slots // 3)
+    keys = _keys(samples=slots)
+    tokens, _ = _draw(self._LOGITS, keys, top_k=top_k, top_p=top_p)
+    plain, _ = _draw(self._LOGITS, keys)
+    np.testing.assert_array_equal(tokens[::3], plain[::3])
+    self.assertEqual(set(tokens[1::3].tolist()), {8})
+    # Of 2.2, 2.0 and 1.5 the first has 44%, the first two 80%.
+    self.assertEqual(set(tokens[2::3].tolist()), {8, 0})
+
+  def test_a_draw_that_falls_on_what_stays_is_as_without_a_filter(self):
+    keys = _keys(samples=2000)
+    plain, _ = _draw(self._LOGITS, keys)
+    tokens, _ = _draw(self._LOGITS, keys, top_k=4)
+    stays = np.isin(plain, [8, 0, 5, 2])
+    np.testing.assert_array_equal(tokens[stays], plain[stays])
+    self.assertBetween(stays.mean(), 0.5, 0.99)
+
+
+class UnfilteredTest(absltest.TestCase):
+  def test_draws_are_those_of_gumbel_max_to_the_bit(self):
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((32, 300)).astype(np.float32)
+    keys = _keys(seed=3, ordinal=8, samples=32)
+    found, logp = _draw(logits, keys, token_number=5, temperature=0.7)
+    z = jnp.asarray(logits) / jnp.float32(0.7)
+    for i in range(32):
+      key = jax.random.wrap_key_data(keys[i], impl='threefry2x32')
+      key = jax.random.fold_in(key, 5)
+      noise = jax.random.gumbel(key, (300,), jnp.float32)
+      self.assertEqual(found[i], np.argmax(noise + z[i]))
+    expected = jax.nn.log_softmax(z)[np.arange(32), found]
+    np.testing.assert_allclose(logp, expected, atol=tolerances.F32_LOGP)
+
+  def test_recorded_draws(self):
+    # Sampled before there were filters.
+    logits = np.arange(11) % 4 / 2
+    tokens, _ = _draw(logits, _keys(seed=2, ordinal=6, samples=12))
+    self.assertEqual(tokens.tolist(), [0, 2, 3, 7, 7, 9, 1, 2, 7, 2, 5, 3])
+
+
 class CompilationTest(absltest.TestCase):
   def test_values_compile_nothing(self):
     logits, keys = np.arange(7.0), _keys(seed=1, samples=6)
@@ -194,6 +306,7 @@ class CompilationTest(absltest.TestCase):
     with tiny_engine.compilations() as compiled:
       _draw(logits, keys, temperature=0.0)
       _draw(logits, keys, temperature=0.7, token_number=5)
+      _draw(logits, keys, top_k=3, top_p=0.9, min_p=0.1)
       _keys(seed=2, purpose=token_choice.Purpose.EVAL, ordinal=3, samples=6)
     self.assertEmpty(compiled)
     with tiny_engine.compilations() as compiled:

@@ -47,10 +47,15 @@ class Response(NamedTuple):
   tokens: Int32[np.ndarray, 'T']
   # Log-probability of each token as the sampler saw it, in nats.
   logp_sampler: Float32[np.ndarray, 'T']
-  # 'eos', or 'length' for a response that was cut off.
+  # 'eos', 'stop' by a stop string, or 'length': it was cut off.
   finish: str
-  # The tokens as text, without special tokens.
+  # The tokens as text, without special tokens and before a stop string.
   text: str
+
+  @property
+  def is_truncated(self) -> bool:
+    """Whether it was cut off before it ended."""
+    return self.finish == 'length'
 
 
 class Group(NamedTuple):

@@ -1,5 +1,7 @@
 """Attention, the one door: whole rows, and one token against a cache."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -36,29 +38,56 @@ def attention(
   return jax.nn.dot_product_attention(q, k, v, mask=seen, is_causal=True)
 
 
+def continued_attention(
+  q: Float[Array, 'B T N H'],
+  k: Float[Array, 'B C K H'],
+  v: Float[Array, 'B C K H'],
+  *,
+  q_positions: Int[Array, '#B T'],
+  k_positions: Int[Array, '#B C'],
+  window_tokens: int | None = None,
+) -> Float[Array, 'B T N H']:
+  """Returns causal attention of queries over keys at positions of their own.
+
+  For a prompt that is computed in parts: the keys are those of all of it.
+  """
+  back = q_positions[:, None, :, None] - k_positions[:, None, None, :]
+  seen = back >= 0
+  if window_tokens is not None:
+    seen &= back < window_tokens
+  return jax.nn.dot_product_attention(q, k, v, mask=seen)
+
+
 def cached_attention(
   q: Float[Array, 'S N H'],
-  k: Float[Array, 'S C K H'],
-  v: Float[Array, 'S C K H'],
+  k: Sequence[Float[Array, 'S K H _']],
+  v: Sequence[Float[Array, 'S K _ H']],
   *,
   positions: Int[Array, ' S'],
   window_tokens: int | None = None,
 ) -> Float[Array, 'S N H']:
   """Returns attention of one query a slot over cache entries 0..position.
 
-  With a window, over the last `window_tokens` of them.
+  With a window, over the last `window_tokens` of them. Keys and values come
+  in blocks, entry after entry; those that are not given are not looked at.
   """
   slots, heads, head_dim = q.shape
-  kv_heads = k.shape[2]
+  kv_heads = k[0].shape[1]
   q = q.reshape(slots, kv_heads, heads // kv_heads, head_dim)
-  scores = jnp.einsum(
-    'skgh,sckh->skgc', q, k, preferred_element_type=jnp.float32
-  )
-  back = positions[:, None] - jnp.arange(k.shape[1])[None]
+  scores = [
+    jnp.einsum('skgh,skhc->skgc', q, b, preferred_element_type=jnp.float32)
+    for b in k
+  ]
+  scores = jnp.concatenate(scores, axis=-1)
+  back = positions[:, None] - jnp.arange(scores.shape[-1])[None]
   seen = back >= 0
   if window_tokens is not None:
     seen = seen & (back < window_tokens)
   scores = jnp.where(seen[:, None, None], scores * head_dim**-0.5, -jnp.inf)
-  weights = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
-  out = jnp.einsum('skgc,sckh->skgh', weights, v)
+  weights = jax.nn.softmax(scores, axis=-1).astype(v[0].dtype)
+  out, begin = 0.0, 0
+  for b in v:
+    end = begin + b.shape[2]
+    out += jnp.einsum('skgc,skch->skgh', weights[..., begin:end], b)
+    begin = end
   return out.reshape(slots, heads, head_dim)

@@ -91,7 +91,13 @@ class Block(nnx.Module):
     q = rope.rotate(q, positions, frequencies=frequencies)
     k = rope.rotate(k, positions, frequencies=frequencies)
     out, kept = attend(q, k, v)
-    x = x + jnp.einsum('btnh,nhd->btd', out, w(self.out))
+    # As one product of two axes: over three, XLA:CPU transposes the weight.
+    heads_size = self.spec.heads * self.spec.head_dim
+    x = x + jnp.einsum(
+      'bti,id->btd',
+      out.reshape(*out.shape[:2], heads_size),
+      w(self.out).reshape(heads_size, -1),
+    )
     y = _rms_norm(x, self.ffw_norm[...], self.spec.norm_eps)
     y = jax.nn.silu(y @ w(self.gate)) * (y @ w(self.up))
     return x + y @ w(self.down), kept
@@ -155,16 +161,61 @@ class Decoder(nnx.Module):
     _, keys_values = self._scan_layers(tokens, positions, attend)
     return keys_values
 
+  def prefill_part(
+    self,
+    tokens: Int[Array, 'B T'],
+    keys_values: tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']],
+    *,
+    begin: Int[Array, ''],
+  ) -> tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']]:
+    """Returns keys and values with those of a part of the prompts written.
+
+    The part stands at positions `begin`, `begin` + 1, ...; what is before it
+    must have been written. Scores exist for T x C pairs at a time.
+    """
+    places = jnp.arange(keys_values[0].shape[2])[None]
+    positions = begin + jnp.broadcast_to(
+      jnp.arange(tokens.shape[1]), tokens.shape
+    )
+    graphdef, weights = nnx.split(self.block)
+
+    def layer(x, given):
+      layer_weights, k_all, v_all = given
+
+      def attend(q, k, v):
+        write = lambda whole, part: jax.lax.dynamic_update_slice_in_dim(
+          whole, part.astype(whole.dtype), begin, axis=1
+        )
+        k, v = write(k_all, k), write(v_all, v)
+        out = attention_lib.continued_attention(
+          q,
+          k,
+          v,
+          q_positions=positions,
+          k_positions=places,
+          window_tokens=self.spec.window_tokens,
+        )
+        return out, (k, v)
+
+      return nnx.merge(graphdef, layer_weights)(x, positions, attend)
+
+    _, keys_values = jax.lax.scan(
+      layer, self._embed(tokens), (weights, *keys_values)
+    )
+    return keys_values
+
   def decode(
     self,
     tokens: Int[Array, ' S'],
     cache: kv_cache.KVCache,
     *,
     positions: Int[Array, ' S'],
+    attend_blocks: int | None = None,
   ) -> tuple[Float[Array, 'S D'], kv_cache.KVCache]:
     """Returns the hidden state after one token a slot, and the new cache.
 
-    Layers are unrolled here: each updates its own donated cache buffer.
+    It attends to the first `attend_blocks` blocks of the cache, None = all: no
+    position of a slot that counts may be beyond them. Layers are unrolled here: each updates its own donated cache buffer.
     """
     x = self._embed(tokens[:, None])
     graphdef, weights = nnx.split(self.block)
@@ -172,16 +223,26 @@ class Decoder(nnx.Module):
     for i in range(self.spec.layers):
 
       def attend(q, k, v, i=i):
-        k = kv_cache.write(cache.k[i], k[:, 0], positions=positions)
-        v = kv_cache.write(cache.v[i], v[:, 0], positions=positions)
+        k_blocks, v_blocks = (
+          kv_cache.write_keys(
+            cache.k[i][:attend_blocks], k[:, 0], positions=positions
+          ),
+          kv_cache.write_values(
+            cache.v[i][:attend_blocks], v[:, 0], positions=positions
+          ),
+        )
         out = attention_lib.cached_attention(
           q[:, 0],
-          k,
-          v,
+          k_blocks,
+          v_blocks,
           positions=positions,
           window_tokens=self.spec.window_tokens,
         )
-        return out[:, None], (k, v)
+        rest = len(k_blocks)
+        return out[:, None], (
+          k_blocks + cache.k[i][rest:],
+          v_blocks + cache.v[i][rest:],
+        )
 
       layer = nnx.merge(graphdef, jax.tree.map(lambda w, i=i: w[i], weights))
       x, (k, v) = layer(x, positions[:, None], attend)

@@ -68,10 +68,10 @@ METRICS: dict[str, Metric] = {
     'tokens', 'Shortest trained response, EOS included.'
   ),
   'response/truncated_frac': Metric(
-    'frac', 'Share of the trained responses cut at the limit, without an EOS.'
+    'frac', 'Share of the trained responses cut off at the most tokens.'
   ),
   'response/eos_length_mean_tokens': Metric(
-    'tokens', 'Mean length of the trained responses that end with an EOS.'
+    'tokens', 'Mean length of the trained responses that were not cut off.'
   ),
   # Dynamic sampling.
   'filter/rounds_count': Metric('count', 'Generation rounds of this step.'),
@@ -275,7 +275,7 @@ METRICS: dict[str, Metric] = {
     'tokens', 'Mean length of the samples, EOS included.'
   ),
   'eval/truncated_frac': Metric(
-    'frac', 'Share of the samples cut at the limit, without an EOS.'
+    'frac', 'Share of the samples cut off at the most tokens.'
   ),
   'eval/prompts_count': Metric('count', 'Problems evaluated.'),
   'eval/samples_per_prompt_count': Metric('count', 'Samples of each, k.'),

@@ -33,7 +33,7 @@ def collect(
     draws: the prompts, each with its ordinal.
     encode: gives a prompt's token ids.
     sample: yields (number of the request, its completions) in any order.
-    decode: gives the text of token ids, the EOS left out.
+    decode: gives the text of token ids, before a stop string.
     judge: gives the verdict on (prompt, text, length in tokens).
     samples_per_prompt: G.
   """
@@ -51,13 +51,13 @@ def collect(
 
 
 def truncated_as_wrong(group: records.Group, *, wrong: float) -> records.Group:
-  """Returns the group with responses that have no EOS judged as wrong.
+  """Returns the group with responses that were cut off judged as wrong.
 
   That is naive GRPO's treatment of truncation (DAPO 3.4): the policy is told
   that the reasoning was bad, though only its length was. One without an answer
   that earns less than a wrong one still does: nothing is raised.
   """
-  truncated = np.array([r.finish == 'length' for r in group.responses])
+  truncated = np.array([r.is_truncated for r in group.responses])
   return group._replace(
     correct=group.correct & ~truncated,
     correctness=np.where(

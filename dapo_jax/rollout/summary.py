@@ -38,7 +38,7 @@ def group_metrics(groups: Sequence[records.Group]) -> Metrics:
   join = lambda field: np.concatenate([getattr(g, field) for g in groups])
   rewards = np.concatenate([records.group_rewards(g) for g in groups])
   lengths = np.concatenate([records.lengths_tokens(g) for g in groups])
-  ended = np.array([r.finish == 'eos' for g in groups for r in g.responses])
+  ended = np.array([not r.is_truncated for g in groups for r in g.responses])
   metrics = {
     'reward/mean': float(rewards.mean()),
     'reward/correctness_mean': float(join('correctness').mean()),

@@ -3,6 +3,7 @@
 Pure functions of the parameters and the state; `engine` compiles them.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ class Limits(NamedTuple):
   slots: int
   prompt_tokens: int
   response_tokens: int
+  # A longer prompt is prefilled in parts of so many tokens.
+  prefill_tokens: int = 1024
 
 
 class Prefix(NamedTuple):
@@ -52,7 +55,7 @@ class DecodeState(NamedTuple):
   limit: Int[Array, ' S']  # most response tokens
   live: Bool[Array, ' S']
   sample_key: UInt32[Array, 'S 2']
-  temperature: Float[Array, ' S']
+  choice: token_choice.Choice
   out_tokens: Int[Array, 'S M']
   out_logp: Float[Array, 'S M']
 
@@ -77,14 +80,32 @@ def cache_tokens(limits: Limits) -> int:
   )
 
 
-def state_shardings(model: decoder.Abstract, mesh: Mesh) -> DecodeState:
+def blocks_for(limits: Limits, longest_tokens: int) -> int:
+  """Returns how many blocks of the cache hold a row of so many tokens."""
+  sizes = kv_cache.block_tokens(cache_tokens(limits))
+  ends = itertools.accumulate(sizes)
+  return 1 + sum(end < longest_tokens for end in list(ends)[:-1])
+
+
+def slot_bytes(model: decoder.Abstract, limits: Limits) -> int:
+  """Returns the bytes that a slot takes: cache, tokens and log-probs."""
+  one = jax.eval_shape(lambda: empty_state(model, limits._replace(slots=1)))
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one))
+
+
+def state_shardings(
+  model: decoder.Abstract, limits: Limits, mesh: Mesh
+) -> DecodeState:
   """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
   heads = mesh_lib.ENGINE_RULES['kv_heads']
-  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, None, heads, None))
-  layers = (cache,) * model.spec.layers
-  others = {f: slot for f in DecodeState._fields if f != 'cache'}
-  return DecodeState(cache=kv_cache.KVCache(layers, layers), **others)
+  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, heads, None, None))
+  blocks = (cache,) * len(kv_cache.block_tokens(cache_tokens(limits)))
+  layers = (blocks,) * model.spec.layers
+  others = {f: slot for f in DecodeState._fields}
+  others['cache'] = kv_cache.KVCache(layers, layers)
+  others['choice'] = token_choice.Choice(slot, slot, slot, slot)
+  return DecodeState(**others)
 
 
 def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
@@ -102,20 +123,51 @@ def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
     limit=zeros(s),
     live=zeros(s, dtype=jnp.bool_),
     sample_key=zeros(s, 2, dtype=jnp.uint32),
-    temperature=zeros(s, dtype=jnp.float32),
+    choice=jax.tree.map(
+      lambda x: jnp.full(s, x), token_choice.as_arrays(token_choice.Choice(0.0))
+    ),
     out_tokens=zeros(s, m),
     out_logp=zeros(s, m, dtype=jnp.float32),
   )
 
 
-def prefill(graphdef: Any, params, tokens, length) -> Prefix:
-  """Returns the prefix of one padded prompt of `length` real tokens."""
-  k, v = nnx.merge(graphdef, params).prefill(tokens[None])
+def prefill(graphdef: Any, part_tokens: int, params, tokens, length) -> Prefix:
+  """Returns the prefix of one padded prompt of `length` real tokens.
+
+  A prompt longer than `part_tokens` is computed in parts, so that scores never
+  exist for all pairs of its tokens; parts of padding alone are left out.
+  """
+  model = nnx.merge(graphdef, params)
+  if len(tokens) <= part_tokens:
+    k, v = model.prefill(tokens[None])
+    return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
+  spec = model.spec
+  shape = (spec.layers, 1, len(tokens), spec.kv_heads, spec.head_dim)
+  nothing = jnp.zeros(shape, model.dtype)
+
+  def part(i, keys_values):
+    begin = i * part_tokens
+    mine = jax.lax.dynamic_slice_in_dim(tokens, begin, part_tokens)
+    return model.prefill_part(mine[None], keys_values, begin=begin)
+
+  parts = -(-length // part_tokens)
+  k, v = jax.lax.fori_loop(0, parts, part, (nothing, nothing))
   return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
 
 
+def take_rows(state: DecodeState, slots: Int[Array, ' G']):
+  """Returns the response tokens and log-probs of some slots."""
+  return state.out_tokens[slots], state.out_logp[slots]
+
+
 def insert_group(
-  *, state: DecodeState, prefix: Prefix, slots, keys, limit, temperature
+  *,
+  state: DecodeState,
+  prefix: Prefix,
+  slots,
+  keys,
+  limit,
+  choice: token_choice.Choice,
 ) -> DecodeState:
   """Returns the state with one prefix in the slots that exist."""
   put = lambda field, value: field.at[slots].set(value, mode='drop')
@@ -127,21 +179,35 @@ def insert_group(
     limit=put(state.limit, limit),
     live=put(state.live, limit > 0),
     sample_key=put(state.sample_key, keys),
-    temperature=put(state.temperature, temperature),
+    choice=jax.tree.map(put, state.choice, choice),
   )
 
 
-def step(graphdef: Any, eos_ids: tuple[int, ...], params, state: DecodeState):
+def end_slots(*, state: DecodeState, slots: Bool[Array, ' S']) -> DecodeState:
+  """Returns the state with the marked slots no longer live."""
+  return state._replace(live=state.live & ~slots)
+
+
+def step(
+  graphdef: Any,
+  eos_ids: tuple[int, ...],
+  params,
+  state: DecodeState,
+  attend_blocks: int | None = None,
+):
   """Returns the state one token later: the EOS is kept, then a slot ends."""
   model = nnx.merge(graphdef, params)
   hidden, cache = model.decode(
-    state.token, state.cache, positions=state.position
+    state.token,
+    state.cache,
+    positions=state.position,
+    attend_blocks=attend_blocks,
   )
   token, logp = token_choice.choose(
     model.logits(hidden),
     state.sample_key,
     token_number=state.generated,
-    temperature=state.temperature,
+    choice=state.choice,
   )
   live = state.live
   advance = live.astype(jnp.int32)
@@ -162,7 +228,13 @@ def step(graphdef: Any, eos_ids: tuple[int, ...], params, state: DecodeState):
 
 
 def chunk(
-  step: Callable, params, *, state: DecodeState, max_steps, leave_after
+  step: Callable,
+  params,
+  *,
+  state: DecodeState,
+  max_steps,
+  leave_after,
+  attend_blocks: int | None = None,
 ):
   """Returns (state, steps): one program for every number of steps."""
   live_before = jnp.sum(state.live)
@@ -174,7 +246,10 @@ def chunk(
 
   steps, state = jax.lax.while_loop(
     go_on,
-    lambda carry: (carry[0] + 1, step(params, state=carry[1])),
+    lambda carry: (
+      carry[0] + 1,
+      step(params, state=carry[1], attend_blocks=attend_blocks),
+    ),
     (jnp.int32(0), state),
   )
   return state, steps

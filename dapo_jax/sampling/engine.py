@@ -7,13 +7,14 @@ tokens before it looks at the host.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Bool, Int, UInt32
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
@@ -23,13 +24,17 @@ from dapo_jax.sampling import decode, jetstream_compat, token_choice
 engine_api = jetstream_compat.engine_api
 
 
+# Samples are inserted so many at a time: most often a single slot is free.
+_INSERT_WIDTHS = (1, 4, 16)
+
+
 class Samples(NamedTuple):
   """How the samples of one insertion are drawn; one entry a slot."""
 
   slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
-  keys: UInt32[np.ndarray, 'G 2']
-  limit_tokens: int
-  temperature: float
+  keys: UInt32[Array | np.ndarray, 'G 2']
+  limits_tokens: Int[np.ndarray, ' G']
+  choice: token_choice.Choice
 
 
 class Engine(engine_api.Engine):
@@ -61,7 +66,7 @@ class Engine(engine_api.Engine):
     self._seed = seed
     self._served_count = 0
     self._params = None
-    state = decode.state_shardings(model, mesh)
+    state = decode.state_shardings(model, limits, mesh)
     jit = functools.partial(
       jax.jit, out_shardings=state, donate_argnames='state'
     )
@@ -69,12 +74,21 @@ class Engine(engine_api.Engine):
     self._init = jax.jit(
       functools.partial(decode.empty_state, model, limits), out_shardings=state
     )
-    self._prefill = jax.jit(functools.partial(decode.prefill, model.graphdef))
+    self._prefill = jax.jit(
+      functools.partial(decode.prefill, model.graphdef, limits.prefill_tokens)
+    )
     self._insert_group = jit(decode.insert_group)
+    self._end_slots = jit(decode.end_slots)
     self._step = jit(step)
     self._chunk = jit(
-      functools.partial(decode.chunk, step), out_shardings=(state, None)
+      functools.partial(decode.chunk, step),
+      out_shardings=(state, None),
+      static_argnames='attend_blocks',
     )
+    self._take_rows = jax.jit(decode.take_rows)
+    self._warm_buckets: set[int] = set()
+    # Rows are read so many at a time: one program for any number.
+    self._read_width = max(1, limits.slots // 8)
 
   def prefill_prompt(
     self, params: decoder.Params, tokens: Int[np.ndarray, ' T']
@@ -101,19 +115,56 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the samples may be longer than the engine's responses.
     """
-    if not 0 < samples.limit_tokens <= self.limits.response_tokens:
+    least, most = samples.limits_tokens.min(), samples.limits_tokens.max()
+    if not 0 < least <= most <= self.limits.response_tokens:
       raise ValueError(
-        f'a response is limited to {samples.limit_tokens} tokens; the limit '
-        f'must be 1 to {self.limits.response_tokens}; change '
+        f'responses are limited to {least} to {most} tokens; a limit must be '
+        f'1 to {self.limits.response_tokens}; change '
         '--config.rollout.max_response_tokens'
       )
+    state = self._warm_insertions(prefix, state)
+    for begin in range(0, len(samples.slots), _INSERT_WIDTHS[-1]):
+      part = slice(begin, begin + _INSERT_WIDTHS[-1])
+      state = self._insert(
+        prefix,
+        state,
+        samples._replace(
+          slots=samples.slots[part],
+          keys=np.asarray(samples.keys)[part],
+          limits_tokens=samples.limits_tokens[part],
+        ),
+      )
+    return state
+
+  def _warm_insertions(self, prefix, state):
+    """Compiles all widths for a new bucket at once, so that none does later."""
+    bucket = prefix.k.shape[1]
+    if bucket in self._warm_buckets:
+      return state
+    self._warm_buckets.add(bucket)
+    for width in _INSERT_WIDTHS:
+      nowhere = np.full(width, self.limits.slots)
+      choice = token_choice.Choice(temperature=0.0)
+      keys = np.zeros((width, 2), np.uint32)
+      state = self._insert(
+        prefix, state, Samples(nowhere, keys, np.ones(width), choice)
+      )
+    return state
+
+  def _insert(self, prefix, state, samples: Samples):
+    """Inserts few samples; unused places name a slot that does not exist."""
+    count = len(samples.slots)
+    width = next(w for w in _INSERT_WIDTHS if w >= count)
+    pad = lambda x, fill: np.concatenate(
+      [x, np.full((width - count, *x.shape[1:]), fill, x.dtype)]
+    )
     return self._insert_group(
       state=state,
       prefix=prefix,
-      slots=samples.slots.astype(np.int32),
-      keys=samples.keys,
-      limit=np.int32(samples.limit_tokens),
-      temperature=np.float32(samples.temperature),
+      slots=pad(samples.slots.astype(np.int32), self.limits.slots),
+      keys=pad(samples.keys, 0),
+      limit=pad(samples.limits_tokens.astype(np.int32), 1),
+      choice=token_choice.as_arrays(samples.choice),
     )
 
   def generate_chunk(
@@ -123,18 +174,51 @@ class Engine(engine_api.Engine):
     *,
     max_steps: int,
     leave_after: int,
+    longest_tokens: int | None = None,
   ) -> tuple[decode.DecodeState, Int[Array, '']]:
     """Returns the state after some decode steps, and how many they were.
 
     Decodes until `max_steps` steps are done, `leave_after` rows have ended
-    or none is live. Donates `state`.
+    or none is live. Donates `state`; waits for nothing.
+
+    Args:
+      params: the policy.
+      state: the slots.
+      max_steps: most steps.
+      leave_after: ended rows at which to return.
+      longest_tokens: the longest live row, its prompt included, before these
+        steps, so that a step attends to no more of the cache than it needs;
+        None = to all of it.
     """
+    blocks = None
+    if longest_tokens is not None:
+      blocks = decode.blocks_for(self.limits, longest_tokens + max_steps)
     return self._chunk(
       params,
       state=state,
       max_steps=np.int32(max_steps),
       leave_after=np.int32(leave_after),
+      attend_blocks=blocks,
     )
+
+  def end_slots(
+    self, state: decode.DecodeState, slots: Bool[np.ndarray, ' S']
+  ) -> decode.DecodeState:
+    """Returns the state with the marked slots ended; donates `state`."""
+    return self._end_slots(state=state, slots=slots)
+
+  def read_rows(
+    self, state: decode.DecodeState, slots: Sequence[int]
+  ) -> list[tuple[Array, Array]]:
+    """Returns the response tokens and log-probs of some slots, on the device.
+
+    They come in parts of one size, the slots in order, the last part padded;
+    they outlive `state`, and the host waits only when it looks at them.
+    """
+    width = self._read_width
+    parts = [slots[i : i + width] for i in range(0, len(slots), width)]
+    padded = [[*p, *[p[-1]] * (width - len(p))] for p in parts]
+    return [self._take_rows(state, np.array(p, np.int32)) for p in padded]
 
   # JetStream's abstract methods, in its order.
 
@@ -177,7 +261,9 @@ class Engine(engine_api.Engine):
     )
     self._served_count += 1
     slots = np.asarray([slot])
-    samples = Samples(slots, keys, self.limits.response_tokens, 1.0)
+    limits = np.array([self.limits.response_tokens])
+    choice = token_choice.Choice(temperature=1.0)
+    samples = Samples(slots, keys, limits, choice)
     return self.insert_group(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:
@@ -238,6 +324,12 @@ class Engine(engine_api.Engine):
 def _check_limits(
   limits: decode.Limits, model: decoder.Abstract, mesh: Mesh
 ) -> None:
+  if limits.prefill_tokens not in decode.PREFILL_BUCKETS_TOKENS:
+    raise ValueError(
+      f'prompts are prefilled in parts of {limits.prefill_tokens} tokens; it '
+      f'must be one of {decode.PREFILL_BUCKETS_TOKENS}; change '
+      '--config.sampler.prefill_tokens'
+    )
   longest = limits.prompt_tokens + limits.response_tokens
   if longest > model.spec.context_tokens:
     raise ValueError(

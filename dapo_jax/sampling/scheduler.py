@@ -9,15 +9,15 @@ prefills a prompt once a sample, drops the EOS and carries no log-probs.
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
 from dapo_jax.model import decoder
-from dapo_jax.sampling import decode, token_choice
+from dapo_jax.sampling import decode, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
 
 
@@ -27,6 +27,8 @@ class Request(NamedTuple):
   ordinal: int  # of the draw, the root of its noise
   prompt_tokens: Int[np.ndarray, ' T']
   samples: int
+  # Most tokens of each sample, [tokens]; None = the call's limit for all.
+  limits_tokens: Int[np.ndarray, ' G'] | None = None
 
 
 class Sampling(NamedTuple):
@@ -34,9 +36,10 @@ class Sampling(NamedTuple):
 
   purpose: token_choice.Purpose
   seed: int
-  temperature: float
+  choice: token_choice.Choice
   limit_tokens: int
   chunk_tokens: int
+  find_stop: stop_strings.FindStop | None = None
 
 
 class Completion(NamedTuple):
@@ -44,7 +47,9 @@ class Completion(NamedTuple):
 
   tokens: Int[np.ndarray, ' T']  # the EOS included where it was sampled
   logp: Float[np.ndarray, ' T']
-  finish: str  # 'eos' or 'length'
+  # 'eos'; 'stop' by a stop string, which its last token completes; or
+  # 'length' at the most tokens, which never exceed the context.
+  finish: str
 
 
 class ChunkReport(NamedTuple):
@@ -55,6 +60,9 @@ class ChunkReport(NamedTuple):
   prefills: int
   slots: int
   seconds: float
+  # Of these, seconds before the device could begin: slots filled, prompts
+  # handed to it.
+  host_s: float = 0.0
 
   @property
   def busy_frac(self) -> float:
@@ -77,44 +85,161 @@ def generate(
   many slots as it has samples. The order of completion varies with the
   sizes; the tokens do not, as far as the arithmetic allows.
   """
-  state = engine.init_decode_state()
-  eos_ids = frozenset(engine.eos_ids)
-  owners: list[tuple[int, int] | None] = [None] * engine.limits.slots
-  waiting = deque(_Waiting(i, r, sampling) for i, r in enumerate(requests))
+  table = _Table(engine.limits.slots)
+  waiting = deque(_waiting(requests, sampling))
   done: dict[int, dict[int, Completion]] = {}
-  # Leave a chunk when an eighth of the slots can be filled again; with
-  # nothing left to fill them with, decode on.
-  refill_at = max(1, engine.limits.slots // 8)
-  while waiting or any(owners):
-    begin = time.perf_counter()
-    state, prefills = _refill(engine, params, state, owners, waiting)
-    generated_before = np.asarray(state.generated)
-    state, steps = engine.generate_chunk(
-      params,
-      state,
-      max_steps=sampling.chunk_tokens,
-      leave_after=refill_at if waiting else engine.limits.slots + 1,
-    )
-    live, generated, steps = jax.device_get(
-      (state.live, state.generated, steps)
-    )
-    ended = [s for s, o in enumerate(owners) if o is not None and not live[s]]
-    finished = _take(state, ended, generated, owners, eos_ids)
-    report(
-      ChunkReport(
-        steps=int(steps),
-        tokens=int(np.sum(generated - generated_before)),
-        prefills=prefills,
-        slots=engine.limits.slots,
-        seconds=time.perf_counter() - begin,
+  state, ended = engine.init_decode_state(), []
+  while waiting or table.busy or ended:
+    begin, prefills, steps = time.perf_counter(), 0, None
+    if waiting or table.busy:
+      state, prefills = _refill(engine, params, state, table, waiting)
+      state, steps = engine.generate_chunk(
+        params,
+        state,
+        max_steps=sampling.chunk_tokens,
+        # With nothing left to fill a free slot with, decode on.
+        leave_after=table.refill_at if waiting else engine.limits.slots + 1,
+        longest_tokens=table.longest_tokens,
       )
-    )
-    for (index, g), completion in finished:
+    prepared = time.perf_counter()
+    # What ended before is handed on while the device decodes.
+    for index, g, completion in _completions(ended, engine.eos_ids):
       group = done.setdefault(index, {})
       group[g] = completion
       if len(group) == requests[index].samples:
         del done[index]
         yield index, tuple(group[i] for i in range(len(group)))
+    ended = []
+    if steps is not None:
+      live, generated, steps = jax.device_get(
+        (state.live, state.generated, steps)
+      )
+      stopped = np.zeros(len(live), bool)
+      if sampling.find_stop is not None:
+        state, generated, stopped = _stop(
+          engine, state, table, generated, sampling.find_stop
+        )
+      tokens, slots = table.advance(live & ~stopped, generated)
+      ended = [
+        _Ended(
+          table.release(slots), stopped[slots], engine.read_rows(state, slots)
+        )
+      ]
+      report(
+        ChunkReport(
+          steps=int(steps),
+          tokens=tokens,
+          prefills=prefills,
+          slots=engine.limits.slots,
+          seconds=time.perf_counter() - begin,
+          host_s=prepared - begin,
+        )
+      )
+
+
+class _Table:
+  """What the host knows of the slots, without asking the device."""
+
+  def __init__(self, slots: int):
+    self.owners: list[tuple[int, int] | None] = [None] * slots
+    self._prompt_tokens = np.zeros(slots, np.int64)
+    self._generated = np.zeros(slots, np.int64)
+    # A chunk is left for so many free slots: idle ones cost a share of every
+    # step, a return to the host costs about a millisecond.
+    self.refill_at = max(1, slots // 16)
+
+  @property
+  def busy(self) -> bool:
+    """Whether any slot has an owner."""
+    return any(owner is not None for owner in self.owners)
+
+  @property
+  def longest_tokens(self) -> int:
+    """The longest row, prompt included."""
+    taken = np.array([owner is not None for owner in self.owners])
+    return int(
+      np.max(self._prompt_tokens + self._generated, where=taken, initial=0)
+    )
+
+  def give(self, slot: int, owner: tuple[int, int], prompt_tokens: int) -> None:
+    """Gives a free slot to a sample."""
+    self.owners[slot] = owner
+    self._prompt_tokens[slot], self._generated[slot] = prompt_tokens, 0
+
+  def advance(
+    self, live: np.ndarray, generated: np.ndarray
+  ) -> tuple[int, list[int]]:
+    """Returns the tokens since the last call, and the slots that ended."""
+    taken = np.array([owner is not None for owner in self.owners])
+    tokens = int(np.sum(generated - self._generated, where=taken))
+    self._generated = np.where(taken, generated, 0)
+    return tokens, np.flatnonzero(taken & ~live).tolist()
+
+  def advanced(self, generated: np.ndarray) -> list[int]:
+    """Returns the slots that have more tokens than at the last `advance`."""
+    taken = np.array([owner is not None for owner in self.owners])
+    return np.flatnonzero(taken & (generated > self._generated)).tolist()
+
+  def generated(self, slot: int) -> int:
+    """Returns the tokens a slot had at the last `advance`."""
+    return int(self._generated[slot])
+
+  def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
+    """Frees slots; returns the owner and the response's length of each."""
+    found = []
+    for slot in slots:
+      found.append((self.owners[slot], int(self._generated[slot])))
+      self.owners[slot] = None
+    return found
+
+
+class _Ended(NamedTuple):
+  """Responses that ended in a chunk, still on the device."""
+
+  owners: list[tuple[tuple[int, int], int]]  # and how many tokens
+  stopped: Bool[np.ndarray, ' k']  # by a stop string
+  rows: list[tuple[jax.Array, jax.Array]]
+
+
+def _completions(
+  ended: Iterable[_Ended], eos_ids: Sequence[int]
+) -> Iterator[tuple[int, int, Completion]]:
+  """Yields (index of the request, number of the sample, what it became)."""
+  for chunk in ended:
+    rows = _rows(chunk.rows)
+    # The last part is padded: there may be more rows than owners.
+    for ((index, g), length), stopped, (tokens, logp) in zip(
+      chunk.owners, chunk.stopped, rows, strict=False
+    ):
+      tokens, logp = tokens[:length].copy(), logp[:length].copy()
+      finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
+      yield index, g, Completion(tokens, logp, 'stop' if stopped else finish)
+
+
+def _rows(parts) -> list[tuple[np.ndarray, np.ndarray]]:
+  """Returns the rows that `Engine.read_rows` promised, on the host."""
+  return [
+    row for part in jax.device_get(parts) for row in zip(*part, strict=True)
+  ]
+
+
+def _stop(engine, state, table: _Table, generated, find_stop):
+  """Returns (state, tokens of each slot, which have a stop string).
+
+  Responses with a string are cut at the token that completes it; so the
+  length of a chunk, which says how far they are decoded, changes no response.
+  """
+  after, stopped = np.array(generated), np.zeros(len(generated), bool)
+  slots = table.advanced(generated)
+  rows = _rows(engine.read_rows(state, slots))
+  for slot, (tokens, _) in zip(slots, rows, strict=False):
+    begin = table.generated(slot)
+    length = find_stop(tokens[: after[slot]].tolist(), begin)
+    if length is not None:
+      after[slot], stopped[slot] = length, True
+  if stopped.any():
+    state = engine.end_slots(state, stopped)
+  return state, after, stopped
 
 
 @dataclasses.dataclass
@@ -123,60 +248,59 @@ class _Waiting:
 
   index: int
   request: Request
-  sampling: Sampling
+  keys: UInt32[np.ndarray, 'G 2']
+  limits_tokens: Int[np.ndarray, ' G']
+  choice: token_choice.Choice
   started: int = 0
   prefix: decode.Prefix | None = None
-  keys: UInt32[np.ndarray, 'G 2'] | None = None
 
 
-def _refill(engine, params, state, owners, waiting: deque):
+def _waiting(
+  requests: Sequence[Request], sampling: Sampling
+) -> Iterator[_Waiting]:
+  """Yields the requests with their noise, which is made in one go."""
+  if not requests:
+    return
+  most = max(r.samples for r in requests)
+  keys = token_choice.request_keys(
+    sampling.seed,
+    sampling.purpose,
+    [r.ordinal for r in requests],
+    samples=most,
+  )
+  for i, r in enumerate(requests):
+    limits = r.limits_tokens
+    if limits is None:
+      limits = np.full(r.samples, sampling.limit_tokens)
+    yield _Waiting(i, r, keys[i, : r.samples], limits, sampling.choice)
+
+
+def _refill(engine, params, state, table: _Table, waiting: deque):
   """Returns (state with the free slots filled, prompts prefilled)."""
-  free = deque(s for s, owner in enumerate(owners) if owner is None)
+  free = [s for s, owner in enumerate(table.owners) if owner is None]
   prefills = 0
   while free and waiting:
     head = waiting[0]
+    prompt = head.request.prompt_tokens
     if head.prefix is None:
-      head.prefix = engine.prefill_prompt(params, head.request.prompt_tokens)
-      head.keys = token_choice.sample_keys(
-        head.sampling.seed,
-        head.sampling.purpose,
-        head.request.ordinal,
-        samples=head.request.samples,
-      )
+      head.prefix = engine.prefill_prompt(params, prompt)
       prefills += 1
-    total = head.request.samples
-    # One program serves any number of samples: unused places name a slot
-    # that does not exist.
-    slots = np.full(total, engine.limits.slots, np.int32)
-    for g in range(head.started, min(total, head.started + len(free))):
-      slots[g] = free.popleft()
-      owners[slots[g]] = (head.index, g)
-      head.started += 1
+    begin = head.started
+    end = min(head.request.samples, begin + len(free))
+    slots, free = free[: end - begin], free[end - begin :]
+    for g, slot in zip(range(begin, end), slots, strict=True):
+      table.give(slot, (head.index, g), len(prompt))
     state = engine.insert_group(
       head.prefix,
       state,
       engine_lib.Samples(
-        slots,
-        head.keys,
-        head.sampling.limit_tokens,
-        head.sampling.temperature,
+        np.array(slots, np.int32),
+        head.keys[begin:end],
+        head.limits_tokens[begin:end],
+        head.choice,
       ),
     )
-    if head.started == total:
+    head.started = end
+    if end == head.request.samples:
       waiting.popleft()
   return state, prefills
-
-
-def _take(state, slots, generated, owners, eos_ids):
-  """Returns [(owner, completion)] of ended slots, and frees them."""
-  if not slots:
-    return []
-  out_tokens, out_logp = jax.device_get((state.out_tokens, state.out_logp))
-  finished = []
-  for slot in slots:
-    tokens = out_tokens[slot, : generated[slot]].copy()
-    logp = out_logp[slot, : generated[slot]].copy()
-    finish = 'eos' if int(tokens[-1]) in eos_ids else 'length'
-    finished.append((owners[slot], Completion(tokens, logp, finish)))
-    owners[slot] = None
-  return finished

@@ -8,11 +8,15 @@ new noise.
 
 import enum
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
+
+from dapo_jax.sampling import token_filters
 
 
 class Purpose(enum.IntEnum):
@@ -23,15 +27,48 @@ class Purpose(enum.IntEnum):
   SERVE = 2
 
 
+class Choice(NamedTuple):
+  """How a token is drawn: numbers, or an array of one a slot.
+
+  A filter that is not given is off.
+  """
+
+  temperature: float | Float[Array, ' S']  # 0 = greedy
+  top_k: int | Int[Array, ' S'] = 0  # 0 or -1 = off
+  top_p: float | Float[Array, ' S'] = 1.0  # 1 = off
+  min_p: float | Float[Array, ' S'] = 0.0  # 0 = off
+
+
+def as_arrays(choice: Choice) -> Choice:
+  """Returns the numbers in the types that the slots have."""
+  types = Choice(np.float32, np.int32, np.float32, np.float32)
+  return Choice(*(t(x) for t, x in zip(types, choice, strict=True)))
+
+
 def sample_keys(
   seed: int, purpose: Purpose, ordinal: int, *, samples: int
-) -> UInt32[np.ndarray, 'G 2']:
+) -> UInt32[Array, 'G 2']:
   """Returns the threefry key data of the `samples` responses to a draw."""
-  return np.asarray(
-    _sample_keys(
-      np.uint32(seed), np.uint32(purpose), np.uint32(ordinal), samples
-    )
+  return _sample_keys(
+    np.uint32(seed), np.uint32(purpose), np.uint32(ordinal), samples
   )
+
+
+def request_keys(
+  seed: int, purpose: Purpose, ordinals: Sequence[int], *, samples: int
+) -> UInt32[np.ndarray, 'P G 2']:
+  """Returns `sample_keys` of many draws, on the host, in one go."""
+  # A power of two of them: few programs serve any number.
+  padded = np.zeros(1 << max(0, len(ordinals) - 1).bit_length(), np.uint32)
+  padded[: len(ordinals)] = ordinals
+  keys = _request_keys(np.uint32(seed), np.uint32(purpose), padded, samples)
+  return np.asarray(keys)[: len(ordinals)]
+
+
+@functools.partial(jax.jit, static_argnames='samples')
+def _request_keys(seed, purpose, ordinals, samples):
+  one = lambda ordinal: _sample_keys(seed, purpose, ordinal, samples)
+  return jax.vmap(one)(ordinals)
 
 
 @functools.partial(jax.jit, static_argnames='samples')
@@ -47,23 +84,44 @@ def choose(
   keys: UInt32[Array, 'S 2'],
   *,
   token_number: Int[Array, ' S'],
-  temperature: Float[Array, ' S'],
+  choice: Choice,
 ) -> tuple[Int[Array, ' S'], Float[Array, ' S']]:
   """Returns a token a slot and its log-probability in nats.
 
-  Temperature is an array: other values compile nothing. The log-probability
-  is that of softmax(logits / temperature). Temperature 0 takes the likeliest
-  token; its log-probability is then taken at temperature 1.
+  `choice` holds arrays of one number a slot: other values compile nothing.
+  The temperature divides the logits, then `token_filters` says which tokens
+  may be drawn. The noise is that of an unfiltered draw, so a filter changes
+  only the draws that would have fallen on what it drops.
+
+  The log-probability is that of softmax(logits / temperature) over all
+  tokens, filtered or not: it is what the trainer recomputes. Temperature 0
+  takes the likeliest token, whatever the filters; its log-probability is then
+  taken at temperature 1.
   """
-  greedy = temperature <= 0
-  z = logits / jnp.where(greedy, 1.0, temperature)[:, None]
+  greedy = choice.temperature <= 0
+  temperature = jnp.where(greedy, 1.0, choice.temperature)
+  z = logits / temperature[:, None]
+  may_be_drawn = token_filters.may_be_drawn(
+    logits,
+    temperature=temperature,
+    top_k=jnp.where(greedy, 0, choice.top_k),
+    top_p=jnp.where(greedy, 1.0, choice.top_p),
+    min_p=jnp.where(greedy, 0.0, choice.min_p),
+  )
+  kept = jnp.where(may_be_drawn, z, -jnp.inf)
 
-  def gumbel_max(key, t, z):
+  def gumbel(key, t):
     key = jax.random.wrap_key_data(key, impl='threefry2x32')
-    return jax.random.categorical(jax.random.fold_in(key, t), z)
+    return jax.random.gumbel(jax.random.fold_in(key, t), z.shape[1:])
 
-  sampled = jax.vmap(gumbel_max)(keys, token_number, z)
-  token = jnp.where(greedy, jnp.argmax(logits, axis=-1), sampled)
-  token = token.astype(jnp.int32)
-  logp = jax.nn.log_softmax(z, axis=-1)
-  return token, jnp.take_along_axis(logp, token[:, None], axis=-1)[:, 0]
+  noise = jax.vmap(gumbel)(keys, token_number)
+  token = _first_max(kept + jnp.where(greedy[:, None], 0.0, noise))
+  chosen = jnp.take_along_axis(z, token[:, None], axis=-1)[:, 0]
+  return token, chosen - jax.nn.logsumexp(z, axis=-1)
+
+
+def _first_max(x: Float[Array, 'S V']) -> Int[Array, ' S']:
+  """Returns argmax, as two plain reductions, which XLA:CPU vectorises."""
+  largest = jnp.max(x, axis=-1, keepdims=True)
+  places = jnp.arange(x.shape[-1], dtype=jnp.int32)
+  return jnp.min(jnp.where(x == largest, places, x.shape[-1] - 1), axis=-1)

@@ -68,15 +68,18 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
+  limits = decode.Limits(
+    slots=config.sampler.slots,
+    prompt_tokens=config.data.max_prompt_tokens,
+    response_tokens=config.rollout.max_response_tokens,
+    prefill_tokens=config.sampler.prefill_tokens,
+  )
+  _check_cache(config, model, limits, len(devices))
   engine = engine_lib.Engine(
     model,
     tokenizer,
     mesh_lib.engine_mesh(devices, tensor=config.sampler.tensor),
-    decode.Limits(
-      slots=config.sampler.slots,
-      prompt_tokens=config.data.max_prompt_tokens,
-      response_tokens=config.rollout.max_response_tokens,
-    ),
+    limits,
     seed=config.seed,
   )
   return Parts(
@@ -278,6 +281,29 @@ def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
       f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
       'devices that rows are split over (mesh.data x mesh.fsdp); change '
       '--config.learner.micro_batch_rows or --config.mesh.fsdp'
+    )
+
+
+def _check_cache(
+  config: FrozenConfigDict,
+  model: decoder.Abstract,
+  limits: decode.Limits,
+  devices: int,
+) -> None:
+  """Refuses more slots than there is memory for."""
+  most = config.sampler.cache_gib
+  if most is None:
+    return
+  slot_gib = decode.slot_bytes(model, limits) / 2**30
+  # All devices share the slots, or the heads of each.
+  fit = int(most * devices / slot_gib)
+  if limits.slots > fit:
+    raise ValueError(
+      f'{limits.slots} slots of {slot_gib:.3g} GiB on {devices} devices take '
+      f'{limits.slots * slot_gib / devices:.3g} GiB a device, more than '
+      f'sampler.cache_gib ({most:.3g}); {fit} slots fit; change '
+      '--config.sampler.slots, --config.sampler.cache_gib or '
+      '--config.rollout.max_response_tokens'
     )
 
 

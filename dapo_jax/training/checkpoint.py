@@ -252,7 +252,8 @@ def _leaves(tree: Mapping[str, Any], prefix: str = ''):
     if isinstance(value, Mapping):
       yield from _leaves(value, f'{prefix}{key}.')
     else:
-      yield f'{prefix}{key}', value
+      # JSON has lists alone; a configuration has tuples.
+      yield f'{prefix}{key}', tuple(value) if isinstance(value, list) else value
 
 
 def _progress(about: Mapping[str, Any]) -> Progress:

@@ -17,7 +17,7 @@ def run(
   prompt: str,
   *,
   template: str,
-  temperature: float,
+  choice: token_choice.Choice,
   max_tokens: int,
   seed: int,
 ) -> None:
@@ -27,7 +27,7 @@ def run(
     folder: a model's folder, or a work directory whose training ended.
     prompt: what the user says.
     template: how the prompt becomes text.
-    temperature: of sampling, 0 = greedy.
+    choice: how its tokens are drawn.
     max_tokens: longest response, [tokens].
     seed: of the noise.
 
@@ -56,7 +56,7 @@ def run(
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.SERVE,
     seed=seed,
-    temperature=temperature,
+    choice=choice,
     limit_tokens=max_tokens,
     chunk_tokens=max_tokens,
   )

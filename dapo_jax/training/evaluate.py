@@ -11,7 +11,7 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.data import records
 from dapo_jax.model import decoder
 from dapo_jax.rollout import collect
-from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import assemble, checkpoint
 
 
@@ -19,10 +19,11 @@ class Protocol(NamedTuple):
   """How accuracy is measured."""
 
   samples_per_prompt: int
-  temperature: float  # 0 = greedy
+  choice: token_choice.Choice
   seed: int
   limit_tokens: int
   chunk_tokens: int
+  stop_strings: tuple[str, ...] = ()
 
 
 def run(config: FrozenConfigDict, workdir: str) -> None:
@@ -47,7 +48,9 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
       parts.model.shapes, parts.params_shardings
     ) or (assemble.initial_params(config, parts), 0)
   sampled = protocol(config)
-  greedy = sampled._replace(temperature=0.0, samples_per_prompt=1)
+  greedy = sampled._replace(
+    choice=token_choice.Choice(temperature=0.0), samples_per_prompt=1
+  )
   engine_params = parts.to_engine(params)
   results = {'step': step}
   for name, how in (('greedy', greedy), ('sampled', sampled)):
@@ -71,10 +74,16 @@ def protocol(config: FrozenConfigDict) -> Protocol:
   """Returns the protocol a configuration asks for."""
   return Protocol(
     samples_per_prompt=config.eval.samples_per_prompt,
-    temperature=config.eval.temperature,
+    choice=token_choice.Choice(
+      temperature=config.eval.temperature,
+      top_k=config.eval.top_k,
+      top_p=config.eval.top_p,
+      min_p=config.eval.min_p,
+    ),
     seed=config.seed,
     limit_tokens=config.rollout.max_response_tokens,
     chunk_tokens=config.sampler.chunk_tokens,
+    stop_strings=tuple(config.rollout.stop_strings),
   )
 
 
@@ -96,9 +105,12 @@ def measure(
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.EVAL,
     seed=protocol.seed,
-    temperature=protocol.temperature,
+    choice=protocol.choice,
     limit_tokens=protocol.limit_tokens,
     chunk_tokens=protocol.chunk_tokens,
+    find_stop=stop_strings.finder(
+      parts.tokenizer.decode, protocol.stop_strings
+    ),
   )
   groups = collect.collect(
     draws,
@@ -106,7 +118,7 @@ def measure(
     sample=lambda requests: scheduler.generate(
       parts.engine, engine_params, requests, sampling, report=report
     ),
-    decode=parts.tokenizer.decode,
+    decode=stop_strings.decoder(parts.tokenizer.decode, protocol.stop_strings),
     judge=parts.judge,
     samples_per_prompt=protocol.samples_per_prompt,
   )
@@ -122,7 +134,7 @@ def metrics(groups: Sequence[records.Group]) -> dict[str, int | float]:
   correct = np.stack([g.correct for g in groups]).astype(np.float64)
   by_problem = correct.mean(axis=1)
   lengths = np.concatenate([records.lengths_tokens(g) for g in groups])
-  ended = np.array([r.finish == 'eos' for g in groups for r in g.responses])
+  ended = np.array([not r.is_truncated for g in groups for r in g.responses])
   result = {
     'eval/accuracy_frac': float(by_problem.mean()),
     'eval/pass_frac': float((by_problem > 0).mean()),

@@ -8,7 +8,7 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.data import records
 from dapo_jax.model import decoder
 from dapo_jax.rollout import collect, dynamic_sampling, meter
-from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import trainer as trainer_lib
 
 # Called after every decode chunk with the totals and the last tally.
@@ -44,9 +44,15 @@ def gather(
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.TRAIN,
     seed=config.seed,
-    temperature=config.rollout.temperature,
+    choice=token_choice.Choice(config.rollout.temperature),
     limit_tokens=config.rollout.max_response_tokens,
     chunk_tokens=config.sampler.chunk_tokens,
+    find_stop=stop_strings.finder(
+      parts.tokenizer.decode, config.rollout.stop_strings
+    ),
+  )
+  decode = stop_strings.decoder(
+    parts.tokenizer.decode, config.rollout.stop_strings
   )
   tallies = [dynamic_sampling.NO_ROUNDS]
 
@@ -61,7 +67,7 @@ def gather(
       sample=lambda requests: scheduler.generate(
         parts.engine, engine_params, requests, sampling, report=report
       ),
-      decode=parts.tokenizer.decode,
+      decode=decode,
       judge=totals.timed(parts.judge),
       samples_per_prompt=config.rollout.responses_per_prompt,
     )

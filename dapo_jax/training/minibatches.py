@@ -85,12 +85,12 @@ def segments(
     groups: the judged groups of the minibatch.
     aggregation: how token losses are added up, see `weighting`.
     max_response_tokens: the divisor of the aggregation 'constant', [tokens].
-    mask_truncated: leave responses without an EOS out of the loss (DAPO's
+    mask_truncated: leave responses that were cut off out of the loss (DAPO's
       overlong filtering, 3.4); their rewards stay in the group's mean.
     count_masked: whether what is left out is still counted, see `weighting`.
   """
   flat = [(g, r) for g in groups for r in g.responses]
-  keep = np.array([not mask_truncated or r.finish == 'eos' for _, r in flat])
+  keep = np.array([not (mask_truncated and r.is_truncated) for _, r in flat])
   weights = weighting.token_weights(
     np.array([len(r.tokens) for _, r in flat]),
     np.array([g.draw.ordinal for g, _ in flat]),
