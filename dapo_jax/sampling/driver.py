@@ -23,6 +23,10 @@ from dapo_jax.sampling import engine as engine_lib
 _orchestrator = jetstream_compat.load_orchestrator()
 
 
+# What an event loop raises that has been closed, with its callers.
+_CallerGone = RuntimeError
+
+
 class Refused(ValueError):
   """A request that can't be served as it is; others are not touched."""
 
@@ -69,20 +73,22 @@ class Driver(_orchestrator.Driver):
         no token is asked for.
       Unavailable: after `stop` or a failure.
     """
-    deliver = functools.partial(
-      self._deliver,
-      request,
-      request.return_channel,
-      None if request.is_client_side_tokenization else [text_stream.Window()],
-    )
+    channel = request.return_channel
+    wants_text = not request.is_client_side_tokenization
     request.prefill_content = self._prompt_tokens(request)
     # JetStream would decode each token by itself; `_deliver` knows better.
     request.is_client_side_tokenization = True
-    request.enqueue_samples = deliver
+    request.enqueue_samples = functools.partial(
+      self._deliver,
+      request,
+      channel,
+      [text_stream.Window()] if wants_text else None,
+    )
+    channel.close = functools.partial(_close, channel.close)
     with self._changed:
       if self._why_down:
         raise Unavailable(self._why_down)
-      self._open.add(request.return_channel)
+      self._open.add(channel)
       if self._held is not None:
         self._held.append(request)
       else:
@@ -123,8 +129,7 @@ class Driver(_orchestrator.Driver):
     with self._changed:
       self._why_down = self._why_down or why
       for channel in self._open:
-        # The caller may be gone, and its event loop with it.
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(_CallerGone):
           channel.set_exception(Unavailable(self._why_down))
       self._open.clear()
       self._changed.notify_all()
@@ -186,7 +191,10 @@ class Driver(_orchestrator.Driver):
       )
       # One by one: JetStream takes a piece like <0x41> for a byte.
       sample.text = list(text)
-    channel.add_result(samples)
+    try:
+      channel.add_result(samples)
+    except _CallerGone:
+      request.complete[:] = ended = True
     if ended:
       with self._changed:
         self._open.discard(channel)
@@ -223,6 +231,12 @@ class Driver(_orchestrator.Driver):
     except Exception as error:
       traceback.print_exc()
       self._shut(f'the engine failed: {error!r}')
+
+
+def _close(close: Callable[[], None]) -> None:
+  """Ends a reply for a caller who may be gone, maybe since it began to end."""
+  with contextlib.suppress(_CallerGone):
+    close()
 
 
 def _found_idle(error: AssertionError) -> bool:
