@@ -6,6 +6,7 @@ import io
 import socket
 import threading
 import time
+from unittest import mock
 
 import grpc
 import jax
@@ -216,6 +217,15 @@ class AddressTest(parameterized.TestCase):
         serve.check_address('127.0.0.1', port)
     # As soon as it is closed it is free again.
     serve.check_address('127.0.0.1', port)
+
+  def test_a_port_lost_after_the_check_is_not_shared_either(self):
+    engine = _engine()
+    with serve.Server(engine, engine.tokenizer.encode) as server:
+      port, before = int(server.address.rpartition(':')[2]), _threads()
+      with mock.patch.object(serve, 'check_address'):
+        with self.assertRaisesRegex(RuntimeError, str(port)):
+          serve.Server(engine, engine.tokenizer.encode, port=port)
+      self.assertEmpty(_threads() - before)
 
   def test_a_host_that_is_not_here_is_refused(self):
     # An address for documentation, which no machine has.
