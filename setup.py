@@ -15,6 +15,7 @@ _CORE = [
   'etils[epath]',
   'flax',
   'google-jetstream==0.2.2',
+  'grpcio',
   'jax',
   'jaxtyping',
   'jinja2',

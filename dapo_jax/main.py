@@ -15,6 +15,7 @@ import ml_collections
 from absl import flags
 
 import dapo_jax
+from dapo_jax import command_flags
 from dapo_jax import config as config_lib
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -115,12 +116,12 @@ def _help() -> str:
 
 
 def _command_help(command: _Command, flag_values: flags.FlagValues) -> str:
-  lines = [f'  --{name:15}{flag_values[name].help}' for name in flag_values]
+  lines = [f'  --{name:18}{flag_values[name].help}' for name in flag_values]
   if 'config' in flag_values:
     lines += [
-      f'  --{"config.KEY":15}Another value for one key of the file, as in',
-      f'  {"":17}--config.optim.lr=1e-3. configs/base.py lists every key',
-      f'  {"":17}with its unit, source and default.',
+      f'  --{"config.KEY":18}Another value for one key of the file, as in',
+      f'  {"":20}--config.optim.lr=1e-3. configs/base.py lists every key',
+      f'  {"":20}with its unit, source and default.',
     ]
   return '\n'.join([command.summary, '', f'Usage: {command.usage}', '', *lines])
 
@@ -131,104 +132,6 @@ def _define_run_flags(flag_values: flags.FlagValues) -> None:
     'workdir',
     None,
     'Folder of the run; the same command again goes on in it.',
-    flag_values=flag_values,
-  )
-
-
-def _define_sample_flags(flag_values: flags.FlagValues) -> None:
-  flags.DEFINE_string(
-    'model',
-    None,
-    "A model's folder, or the workdir of a finished run.",
-    flag_values=flag_values,
-  )
-  flags.DEFINE_enum(
-    'template',
-    'plain',
-    ['plain', 'dapo', 'chat'],
-    'Form of the prompt (default plain).',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_float(
-    'temperature',
-    1.0,
-    'Sampling temperature, 0 = greedy (default 1.0).',
-    lower_bound=0.0,
-    flag_values=flag_values,
-  )
-  flags.DEFINE_integer(
-    'top_k',
-    0,
-    'Draw from so many of the likeliest tokens (default 0 = all).',
-    lower_bound=-1,
-    flag_values=flag_values,
-  )
-  for name, default, text in (
-    ('top_p', 1.0, 'Of those, from the fewest with this probability'),
-    ('min_p', 0.0, "Least probability, over the likeliest token's"),
-  ):
-    flags.DEFINE_float(
-      name,
-      default,
-      f'{text} (default {default:g}).',
-      lower_bound=0.0,
-      upper_bound=1.0,
-      flag_values=flag_values,
-    )
-  flags.DEFINE_integer(
-    'max_tokens',
-    256,
-    'Longest response, in tokens (default 256).',
-    lower_bound=1,
-    flag_values=flag_values,
-  )
-  flags.DEFINE_integer(
-    'seed',
-    0,
-    'Seed of the noise (default 0).',
-    lower_bound=0,
-    flag_values=flag_values,
-  )
-
-
-def _define_no_flags(flag_values: flags.FlagValues) -> None:
-  del flag_values
-
-
-def _define_import_flags(flag_values: flags.FlagValues) -> None:
-  flags.DEFINE_bool(
-    'allow_download',
-    False,
-    'HF_DIR may be a hub id (OWNER/NAME) or a gs:// folder.',
-    flag_values=flag_values,
-  )
-
-
-def _define_export_flags(flag_values: flags.FlagValues) -> None:
-  flags.DEFINE_enum(
-    'format',
-    'hf',
-    ['hf', 'orbax'],
-    'Hugging Face or Orbax weights (default hf).',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_enum(
-    'dtype',
-    'f32',
-    ['f32', 'bf16'],
-    'Type of the safetensors (default f32).',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_string(
-    'max_shard_size',
-    '5GB',
-    'Most bytes of a weight file (default 5GB).',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_string(
-    'model_path',
-    None,
-    "The run's config.model.path, if that folder moved.",
     flag_values=flag_values,
   )
 
@@ -279,11 +182,7 @@ def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
     raise config_lib.ConfigError(
       f'sample takes one prompt, in quotes, not {len(prompts)}'
     )
-  model = flag_values.model
-  if not model or not os.path.isdir(model):
-    raise config_lib.ConfigError(
-      f'--model ({model}) must be a folder with a model'
-    )
+  model = _model(flag_values)
   from dapo_jax.sampling import token_choice
   from dapo_jax.training import completion
 
@@ -299,6 +198,36 @@ def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
     ),
     max_tokens=flag_values.max_tokens,
     seed=flag_values.seed,
+  )
+
+
+def _model(flag_values: flags.FlagValues) -> str:
+  """Returns the folder that --model names."""
+  model = flag_values.model
+  if not model or not os.path.isdir(model):
+    raise config_lib.ConfigError(
+      f'--model ({model}) must be a folder with a model'
+    )
+  return model
+
+
+def _serve(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  rest = config_lib.parse_flags(args, flag_values)
+  if rest:
+    raise config_lib.ConfigError(f'unexpected argument {rest[0]!r}')
+  model = _model(flag_values)
+  from dapo_jax.training import serving
+
+  serving.run(
+    model,
+    host=flag_values.host,
+    port=flag_values.port,
+    template=flag_values.template,
+    temperature=flag_values.temperature,
+    seed=flag_values.seed,
+    sizes=serving.Sizes(
+      flag_values.slots, flag_values.max_prompt_tokens, flag_values.max_tokens
+    ),
   )
 
 
@@ -365,25 +294,31 @@ _COMMANDS = {
   'sample': _Command(
     'dapo-jax sample --model=DIR [FLAGS] PROMPT',
     'Print a response of a model to a prompt.',
-    _define_sample_flags,
+    command_flags.define_sample,
     _sample,
+  ),
+  'serve': _Command(
+    'dapo-jax serve --model=DIR [FLAGS]',
+    'Answer requests of other programs, over gRPC, until Ctrl-C.',
+    command_flags.define_serve,
+    _serve,
   ),
   'fetch': _Command(
     'dapo-jax fetch smollm2 DIR',
     'Download a small open model as a Hugging Face folder.',
-    _define_no_flags,
+    command_flags.define_none,
     _fetch,
   ),
   'import-hf': _Command(
     'dapo-jax import-hf HF_DIR OUT [--allow_download]',
     'Make an Orbax model folder of a Hugging Face folder.',
-    _define_import_flags,
+    command_flags.define_import,
     _import_hf,
   ),
   'export-hf': _Command(
     'dapo-jax export-hf CHECKPOINT OUT [FLAGS]',
     'Write a trained policy as a Hugging Face folder.',
-    _define_export_flags,
+    command_flags.define_export,
     _export_hf,
   ),
 }

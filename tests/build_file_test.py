@@ -17,6 +17,7 @@ import source_tree
 # The distribution that a third-party module comes from, where they differ.
 DISTRIBUTIONS = {
   'absl': 'absl-py',
+  'grpc': 'grpcio',
   'jetstream': 'google-jetstream',
   'ml_collections': 'ml-collections',
   'ml_dtypes': 'ml-dtypes',

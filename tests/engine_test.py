@@ -123,7 +123,7 @@ class PromptTest(parameterized.TestCase):
         engine.insert_group(prefix, state, _samples([0], limit=limit))
 
 
-class JetStreamPathTest(absltest.TestCase):
+class JetStreamPathTest(parameterized.TestCase):
   """Prefill, insert and generate as JetStream's driver calls them."""
 
   @classmethod
@@ -214,16 +214,17 @@ class JetStreamPathTest(absltest.TestCase):
     ]
     np.testing.assert_array_equal(state.sample_key, np.concatenate(expected))
 
-  def test_an_over_long_prompt_is_clamped(self):
+  @parameterized.parameters(16, 40)
+  def test_of_an_over_long_prompt_the_end_is_kept(self, true_length):
     # The driver cuts a prompt to the bucket and says the length it had.
     tokens = np.arange(16, dtype=np.int32)
-    prefix = self._prefill([], padded_tokens=tokens, true_length=40)
+    prefix = self._prefill([], padded_tokens=tokens, true_length=true_length)
     self.assertEqual(prefix.length_tokens, 12)
-    self.assertEqual(prefix.last_token, 11)
+    self.assertEqual(prefix.last_token, 15)
     state = self.engine.insert(prefix, self.engine.init_decode_state(), 0)
     state, seen = self._generate(state, steps=20)
     ours = self.engine.insert_group(
-      self.engine.prefill_prompt(self.params, tokens[:12]),
+      self.engine.prefill_prompt(self.params, tokens[4:]),
       self.engine.init_decode_state(),
       _samples([0], keys=np.asarray(state.sample_key)[:1], temperature=1.0),
     )
@@ -251,6 +252,63 @@ class JetStreamPathTest(absltest.TestCase):
       engine.load_params()
     engine.set_params(self.params)
     self.assertIs(engine.load_params(), self.params)
+
+  def test_without_parameters_those_set_last_are_used(self):
+    engine = _engine()
+    engine.set_params(self.params)
+    padded = np.pad(tiny_engine.PROMPTS[1], (0, 5))
+    logp = []
+    for params in (None, self.params):
+      prefix = engine.prefill(
+        params=params, padded_tokens=padded, true_length=11
+      )
+      state = engine.insert(prefix, engine.init_decode_state(), 0)
+      # The noise of another insertion is another.
+      greedy = jnp.zeros_like(state.temperature)
+      state, _ = engine.generate(params, state._replace(temperature=greedy))
+      logp.append(np.asarray(state.out_logp))
+    np.testing.assert_array_equal(logp[0], logp[1])
+    self.assertLess(logp[0][0, 0], 0)
+
+  def test_the_temperature_is_the_engines(self):
+    engine = engine_lib.Engine(
+      tiny_engine.model(),
+      tiny_engine.Tokenizer(),
+      mesh_lib.local_mesh(),
+      tiny_engine.LIMITS,
+      seed=3,
+      serve_temperature=0.25,
+    )
+    state = engine.insert(
+      self._prefill([5, 9]), engine.init_decode_state(), slot=2
+    )
+    self.assertEqual(state.temperature[2], 0.25)
+
+  def test_nothing_is_compiled_after_the_warm_up_and_noise_begins_anew(self):
+    engine = _engine(tiny_engine.LIMITS._replace(prompt_tokens=20))
+    engine.set_params(self.params)
+    # Another test's engine may have compiled what does not depend on sizes.
+    jax.clear_caches()
+    with tiny_engine.compilations() as compiled:
+      engine.warm_up()
+    self.assertNotEmpty(compiled)
+    with tiny_engine.compilations() as compiled:
+      state = engine.init_decode_state()
+      # Both buckets, 16 and 32.
+      for slot, length in enumerate((3, 16, 17, 20)):
+        prefix = engine.prefill(
+          params=None,
+          padded_tokens=np.ones(16 if length <= 16 else 32, np.int32),
+          true_length=length,
+        )
+        state = engine.insert(prefix, state, slot=slot)
+      state, result = engine.generate(None, state)
+      result.convert_to_numpy()
+    self.assertEmpty(compiled)
+    np.testing.assert_array_equal(
+      np.asarray(state.sample_key)[:1],
+      token_choice.sample_keys(3, token_choice.Purpose.SERVE, 0, samples=1),
+    )
 
 
 class ParametersTest(absltest.TestCase):

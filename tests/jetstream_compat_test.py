@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 
@@ -85,6 +86,34 @@ class ImportTest(absltest.TestCase):
     """)
     self.assertEqual(result.returncode, 1)
     self.assertIn('jetstream.engine', result.stderr)
+
+
+class OrchestratorTest(absltest.TestCase):
+  def test_it_is_imported_when_asked_for_and_logs_nothing(self):
+    result = _python("""
+      import logging
+      import sys
+
+      from dapo_jax.sampling import engine, jetstream_compat
+
+      assert 'jetstream.core.orchestrator' not in sys.modules
+      root = logging.getLogger()
+      level, handlers = root.level, list(root.handlers)
+      orchestrator = jetstream_compat.load_orchestrator()
+      assert orchestrator is sys.modules['jetstream.core.orchestrator']
+      assert (root.level, root.handlers) == (level, handlers)
+      orchestrator.logging.warning('a step')
+      assert not root.handlers
+    """)
+    self.assertEqual(result.returncode, 0, result.stderr)
+    self.assertEqual((result.stdout, result.stderr), ('', ''))
+
+  def test_it_deletes_the_arrays_of_a_tree(self):
+    orchestrator = jetstream_compat.load_orchestrator()
+    tree = {'a': jnp.ones(2), 'b': (jnp.ones(3), 'text', np.ones(1))}
+    orchestrator.delete_pytree(tree)
+    self.assertTrue(tree['a'].is_deleted())
+    self.assertTrue(tree['b'][0].is_deleted())
 
 
 class TokenizerTest(parameterized.TestCase):

@@ -61,6 +61,12 @@ class HelpTest(parameterized.TestCase):
     ):
       self.assertIn(f'\n  --{name} ', out)
 
+  def test_serve_lists_its_flags_and_that_anyone_may_ask(self):
+    _, out, _ = _run('serve', '--help')
+    for name in ('model', 'host', 'port', 'slots', 'max_prompt_tokens'):
+      self.assertIn(f'\n  --{name} ', out)
+    self.assertIn('no authentication', out)
+
   @parameterized.parameters(
     [()], *[[(name,)] for name in sorted(main._COMMANDS)]
   )
@@ -105,6 +111,11 @@ class ErrorTest(parameterized.TestCase):
     (('sample',), 'sample takes one prompt, in quotes, not 0'),
     (
       ('sample', '--model=/nowhere', 'hello'),
+      '--model (/nowhere) must be a folder with a model',
+    ),
+    (('serve', 'hello'), "unexpected argument 'hello'"),
+    (
+      ('serve', '--model=/nowhere'),
       '--model (/nowhere) must be a folder with a model',
     ),
     (('fetch', 'smollm2'), 'give NAME and DIR, 2 arguments, not 1'),

@@ -55,7 +55,13 @@ class CommandTest(parameterized.TestCase):
     name, *rest = args
     values = flags.FlagValues()
     main._COMMANDS[name].define_flags(values)
-    positional = {'sample': 1, 'fetch': 2, 'import-hf': 2, 'export-hf': 2}
+    positional = {
+      'sample': 1,
+      'serve': 0,
+      'fetch': 2,
+      'import-hf': 2,
+      'export-hf': 2,
+    }
     if name in positional:
       left = config.parse_flags(rest, values)
       self.assertLen(left, positional[name])

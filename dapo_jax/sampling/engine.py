@@ -48,8 +48,18 @@ class Engine(engine_api.Engine):
     limits: decode.Limits,
     *,
     seed: int,
+    serve_temperature: float = 1.0,
   ):
     """Prepares the programs; allocates nothing and compiles nothing.
+
+    Args:
+      model: the decoder.
+      tokenizer: of the model.
+      mesh: the devices.
+      limits: sizes.
+      seed: of the noise of JetStream's requests, which are numbered as they
+        are inserted; `insert_group` is given its noise.
+      serve_temperature: of JetStream's requests, 0 = greedy.
 
     Raises:
       ValueError: when the limits do not fit the model or the mesh.
@@ -62,8 +72,9 @@ class Engine(engine_api.Engine):
     )
     self._mesh = mesh
     self._model = model
-    self._tokenizer = tokenizer
+    self.tokenizer = tokenizer
     self._seed = seed
+    self._serve_temperature = serve_temperature
     self._served_count = 0
     self._params = None
     state = decode.state_shardings(model, limits, mesh)
@@ -220,23 +231,41 @@ class Engine(engine_api.Engine):
     padded = [[*p, *[p[-1]] * (width - len(p))] for p in parts]
     return [self._take_rows(state, np.array(p, np.int32)) for p in padded]
 
-  # JetStream's abstract methods, in its order.
+  def warm_up(self) -> None:
+    """Compiles what JetStream's driver calls, with the types it passes."""
+    state = self.init_decode_state()
+    for bucket in decode.PREFILL_BUCKETS_TOKENS:
+      if bucket <= self.max_prefill_length:
+        tokens = np.zeros(bucket, np.int32)
+        prefix = self.prefill(params=None, padded_tokens=tokens, true_length=1)
+        state = self.insert(prefix, state, slot=0)
+    state, result = self.generate(None, state)
+    jax.block_until_ready(result.data)
+    # The noise of a request does not depend on how much was compiled.
+    self._served_count = 0
+
+  # JetStream's abstract methods, in its order. Its driver reads parameters
+  # once; given None, prefill and generate use those that were set last, which
+  # can change under a running driver.
 
   def prefill(
     self, *, params, existing_prefix=None, padded_tokens, true_length
   ) -> decode.Prefix:
-    """Returns the prefix of a padded prompt (JetStream)."""
+    """Returns the prefix of a padded prompt, or of its end (JetStream)."""
     if existing_prefix is not None:
       raise ValueError("a prefix can't be continued: existing_prefix is set")
     tokens = np.asarray(padded_tokens, np.int32)
-    # An over-long prompt arrives cut, with the length it had before.
-    length = min(int(true_length), len(tokens), self.limits.prompt_tokens)
-    return self._prefill(params, tokens, np.int32(length))
+    # An over-long prompt arrives as its end, with the length it had before.
+    length = min(int(true_length), len(tokens))
+    excess = max(0, length - self.limits.prompt_tokens)
+    # What is rolled behind the end is as good as padding: no token sees it.
+    tokens, length = np.roll(tokens, -excess), np.int32(length - excess)
+    return self._prefill(self._params_or_last(params), tokens, length)
 
   def generate(self, params, decode_state: decode.DecodeState):
     """Returns the state after one step, and its tokens (JetStream)."""
     was_live = decode_state.live.copy()
-    state = self._step(params, state=decode_state)
+    state = self._step(self._params_or_last(params), state=decode_state)
     valid = was_live.astype(jnp.int32)
     # The driver stops a request one step after its length passes the limit.
     length = state.generated + 1 - valid
@@ -252,7 +281,7 @@ class Engine(engine_api.Engine):
   def insert(
     self, prefix: decode.Prefix, decode_state: decode.DecodeState, slot: int
   ) -> decode.DecodeState:
-    """Returns the state with a prefix in one slot, sampled at 1 (JetStream)."""
+    """Returns the state with a prefix in one slot (JetStream)."""
     keys = token_choice.sample_keys(
       self._seed,
       token_choice.Purpose.SERVE,
@@ -262,7 +291,7 @@ class Engine(engine_api.Engine):
     self._served_count += 1
     slots = np.asarray([slot])
     limits = np.array([self.limits.response_tokens])
-    choice = token_choice.Choice(temperature=1.0)
+    choice = token_choice.Choice(temperature=self._serve_temperature)
     samples = Samples(slots, keys, limits, choice)
     return self.insert_group(prefix, decode_state, samples)
 
@@ -275,6 +304,9 @@ class Engine(engine_api.Engine):
     if self._params is None:
       raise ValueError('no parameters: call set_params first')
     return self._params
+
+  def _params_or_last(self, params: decoder.Params | None) -> decoder.Params:
+    return self.load_params() if params is None else params
 
   def get_prefix_destination_sharding(self) -> NamedSharding:
     """Returns where prefixes live: on the engine's own mesh (JetStream)."""
@@ -289,7 +321,7 @@ class Engine(engine_api.Engine):
   def build_tokenizer(self, metadata):
     """Returns our tokenizer behind JetStream's interface (JetStream)."""
     del metadata
-    return jetstream_compat.Tokenizer(self._tokenizer)
+    return jetstream_compat.Tokenizer(self.tokenizer)
 
   def init_decode_state(self, *args, **kwargs) -> decode.DecodeState:
     """Returns empty slots (JetStream)."""

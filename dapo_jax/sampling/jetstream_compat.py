@@ -1,15 +1,18 @@
 """The one door to google-jetstream 0.2.2, imported quietly on today's JAX.
 
 Its engine API imports TensorFlow, which logs to the process's stderr from
-C++ and may touch the root logger. Only `engine` imports this module: it
-costs seconds and some 600 MB.
+C++ and may touch the root logger: it costs seconds and some 600 MB. Its
+orchestrator, which serves requests, is imported by whoever asks for it.
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
+import types
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -99,4 +102,32 @@ class Tokenizer(tokenizer_api.Tokenizer):
     return set()
 
 
-__all__ = ['Tokenizer', 'engine_api', 'tokenizer_api', 'tokenizer_pb2']
+@functools.cache
+def load_orchestrator() -> types.ModuleType:
+  """Returns JetStream's orchestrator, with its protocol buffers and stubs.
+
+  Three of its names are bound anew: `logging`, for it writes of every step to
+  the root logger; and `delete_pytree`, which calls what JAX has no more.
+  """
+  with _quiet():
+    from jetstream.core import orchestrator
+  log = logging.getLogger('jetstream')
+  log.setLevel(logging.ERROR)
+  orchestrator.logging = token_utils.logging = log
+  orchestrator.delete_pytree = _delete_arrays
+  return orchestrator
+
+
+def _delete_arrays(tree: Any) -> None:
+  for leaf in jax.tree.leaves(tree):
+    if isinstance(leaf, jax.Array):
+      leaf.delete()
+
+
+__all__ = [
+  'Tokenizer',
+  'engine_api',
+  'load_orchestrator',
+  'tokenizer_api',
+  'tokenizer_pb2',
+]

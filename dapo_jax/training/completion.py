@@ -34,7 +34,7 @@ def run(
   Raises:
     ValueError: when there is no model, or the prompt is too long for it.
   """
-  folder = _model_folder(pathlib.Path(folder))
+  folder = model_folder.find(folder)
   tokenizer = tokenizers.load(folder)
   model = decoder.abstract(
     model_folder.spec(folder, tokenizer),
@@ -66,14 +66,3 @@ def run(
   )
   [(_, [completion])] = groups
   print(tokenizer.decode(completion.tokens.tolist()))
-
-
-def _model_folder(folder: pathlib.Path) -> pathlib.Path:
-  for place in (folder, folder / 'model'):
-    if (place / 'config.json').is_file():
-      return place
-  raise ValueError(
-    f'there is no model in {folder}: neither config.json nor model/config.json;'
-    " --model must be a model's folder, or a work directory whose "
-    'training is done'
-  )
