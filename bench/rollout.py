@@ -154,7 +154,7 @@ def _lengths() -> list[int]:
 
 
 def _lockstep_use(lengths: list[int]) -> float:
-  """Returns the useful share of slots of batches that wait for their longest."""
+  """Returns the useful share of slots of batches decoded in lockstep."""
   batches = [lengths[i : i + _BATCH] for i in range(0, len(lengths), _BATCH)]
   return sum(lengths) / sum(len(b) * max(b) for b in batches)
 

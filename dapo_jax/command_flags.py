@@ -31,13 +31,13 @@ def define_sample(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_integer(
     'top_k',
     0,
-    'Draw from so many of the likeliest tokens (default 0 = all).',
+    'Draw from the so many likeliest tokens (default 0, all).',
     lower_bound=-1,
     flag_values=flag_values,
   )
   for name, default, text in (
-    ('top_p', 1.0, 'Of those, from the fewest with this probability'),
-    ('min_p', 0.0, "Least probability, over the likeliest token's"),
+    ('top_p', 1.0, 'Draw from the fewest with this probability'),
+    ('min_p', 0.0, "Least probability, over the likeliest's"),
   ):
     flags.DEFINE_float(
       name,

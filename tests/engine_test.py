@@ -264,7 +264,7 @@ class JetStreamPathTest(parameterized.TestCase):
       )
       state = engine.insert(prefix, engine.init_decode_state(), 0)
       # The noise of another insertion is another.
-      greedy = jnp.zeros_like(state.temperature)
+      greedy = jnp.zeros_like(state.choice.temperature)
       state, _ = engine.generate(params, state._replace(temperature=greedy))
       logp.append(np.asarray(state.out_logp))
     np.testing.assert_array_equal(logp[0], logp[1])
@@ -282,7 +282,7 @@ class JetStreamPathTest(parameterized.TestCase):
     state = engine.insert(
       self._prefill([5, 9]), engine.init_decode_state(), slot=2
     )
-    self.assertEqual(state.temperature[2], 0.25)
+    self.assertEqual(state.choice.temperature[2], 0.25)
 
   def test_nothing_is_compiled_after_the_warm_up_and_noise_begins_anew(self):
     engine = _engine(tiny_engine.LIMITS._replace(prompt_tokens=20))

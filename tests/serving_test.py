@@ -15,6 +15,7 @@ from unittest import mock
 from absl.testing import absltest, parameterized
 
 import tiny_run
+from dapo_jax.sampling import decode, token_choice
 from dapo_jax.training import completion, serving
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -88,7 +89,7 @@ class ServingTest(parameterized.TestCase):
         tiny_run.model_folder(),
         '3+4=?',
         template='plain',
-        temperature=0.0,
+        choice=token_choice.Choice(temperature=0.0),
         max_tokens=8,
         seed=0,
       )
@@ -130,7 +131,8 @@ class LimitsTest(parameterized.TestCase):
   def test_the_prompt_has_what_the_context_leaves(self, asked, context, got):
     sizes = serving.Sizes(4, asked, 256)
     self.assertEqual(
-      serving._limits(sizes, context_tokens=context), (4, got, 256)
+      serving._limits(sizes, context_tokens=context),
+      decode.Limits(4, got, 256),
     )
 
   def test_no_prompt_is_longer_than_the_engine_takes(self):

@@ -19,18 +19,23 @@ class Tokenizer:
   """Ids as text: what Tunix's adapter asks for."""
 
   def encode(self, text, **_):
+    """Returns the ids."""
     return [int(word) for word in text.split()]
 
   def decode(self, ids, **_):
+    """Returns the text."""
     return ' '.join(map(str, ids))
 
   def bos_id(self):
+    """Returns none."""
     return 0  # False, so that none is put before a prompt.
 
   def eos_id(self):
+    """Returns one that never comes."""
     return _NEVER
 
   def pad_id(self):
+    """Returns 0."""
     return 0
 
 

@@ -215,7 +215,8 @@ class Decoder(nnx.Module):
     """Returns the hidden state after one token a slot, and the new cache.
 
     It attends to the first `attend_blocks` blocks of the cache, None = all: no
-    position of a slot that counts may be beyond them. Layers are unrolled here: each updates its own donated cache buffer.
+    position of a slot that counts may be beyond them. Layers are unrolled here:
+    each updates its own donated buffers.
     """
     x = self._embed(tokens[:, None])
     graphdef, weights = nnx.split(self.block)
