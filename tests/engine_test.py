@@ -264,8 +264,10 @@ class JetStreamPathTest(parameterized.TestCase):
       )
       state = engine.insert(prefix, engine.init_decode_state(), 0)
       # The noise of another insertion is another.
-      greedy = jnp.zeros_like(state.choice.temperature)
-      state, _ = engine.generate(params, state._replace(temperature=greedy))
+      greedy = state.choice._replace(
+        temperature=jnp.zeros_like(state.choice.temperature)
+      )
+      state, _ = engine.generate(params, state._replace(choice=greedy))
       logp.append(np.asarray(state.out_logp))
     np.testing.assert_array_equal(logp[0], logp[1])
     self.assertLess(logp[0][0, 0], 0)
