@@ -32,6 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
       mesh=_mesh(),
       checkpoint=_checkpoint(),
       train=_train(),
+      profile=_profile(),
       sft=_sft(),
     )
   )
@@ -174,6 +175,10 @@ def _sampler():
     # Most memory of all slots on a device, [GiB]; more is an error that says
     # how many slots fit. None = not looked at.
     cache_gib=config_dict.placeholder(float),
+    # Mean gap of the sampler's and the trainer's log-probs above which a run
+    # warns, once, [nats]. Arithmetic alone gives 1e-5 in float32, about 0.01
+    # in bfloat16.
+    max_gap_nats=0.05,
   )
 
 
@@ -370,6 +375,14 @@ def _train():
     steps=100,
     # Sampled responses written to samples.jsonl in a step.
     samples_logged=8,
+  )
+
+
+def _profile():
+  return dict(
+    # First rollout step, from 1, traced to WORKDIR/profile, and how many.
+    first_step=config_dict.placeholder(int),
+    steps=1,
   )
 
 

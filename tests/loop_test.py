@@ -564,6 +564,20 @@ class LimitTest(_Test):
       self.assertEqual(row['reward/overlong_mean'] < 0, overlong)
 
 
+class GapTest(_Test):
+  def test_a_gap_above_the_threshold_is_warned_of_once(self):
+    config = tiny_run.policy_config(
+      {'train.steps': 2, 'sampler.max_gap_nats': 1e-9}
+    )
+    printed = _train(config, self.folder)
+    self.assertEqual(printed.count("warning: the sampler's log-probs"), 1)
+    self.assertIn('sampler.max_gap_nats (1e-09)', ' '.join(printed.split()))
+
+  def test_arithmetic_is_no_gap(self):
+    config = tiny_run.policy_config({'train.steps': 1})
+    self.assertNotIn('warning', _train(config, self.folder))
+
+
 class NonFiniteTest(_Test):
   def test_it_stops_and_keeps_the_last_checkpoint(self):
     config = tiny_run.policy_config({'checkpoint.every_steps': 1})

@@ -29,7 +29,7 @@ class MeterTest(absltest.TestCase):
   def test_chunks_add_up(self):
     totals = meter.Meter()
     totals.add(_report())
-    totals.add(_report(steps=5, tokens=5, prefills=0, seconds=1.5))
+    totals.add(_report(steps=5, tokens=5, prefills=0, seconds=1.5, host_s=0.5))
     self.assertEqual(totals.tokens, 35)
     found = totals.metrics()
     self.assertEqual(found['sampler/decode_steps_count'], 15)
@@ -37,6 +37,7 @@ class MeterTest(absltest.TestCase):
     # 35 tokens in 2 s, in 15 steps of 4 slots.
     self.assertEqual(found['sampler/tokens_per_s'], 17.5)
     self.assertEqual(found['sampler/slots_busy_frac'], 35 / 60)
+    self.assertEqual(found['time/sampler_host_frac'], 0.25)
     catalogue.check(found)
 
   def test_nothing_yet_is_no_division_by_0(self):

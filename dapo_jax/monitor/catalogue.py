@@ -252,6 +252,11 @@ METRICS: dict[str, Metric] = {
   'time/rollout_s': Metric(
     's', 'Wall time of sampling and judging, the way of the weights included.'
   ),
+  'time/sampler_host_frac': Metric(
+    'frac',
+    'Share of the sampling time in which the host filled slots and the device '
+    'had nothing to do.',
+  ),
   'time/reward_s': Metric(
     's', 'Wall time of judging responses, a part of the rollout.'
   ),

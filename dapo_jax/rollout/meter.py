@@ -18,6 +18,7 @@ class Meter:
     self._prefills = 0
     self._slot_steps = 0
     self._seconds = 0.0
+    self._host_s = 0.0
 
   def add(self, report: scheduler.ChunkReport) -> None:
     """Adds one decode chunk."""
@@ -26,6 +27,7 @@ class Meter:
     self._prefills += report.prefills
     self._slot_steps += report.steps * report.slots
     self._seconds += report.seconds
+    self._host_s += report.host_s
 
   def timed(self, judge: collect.Judge) -> collect.Judge:
     """Returns the same judge with its time added up."""
@@ -55,5 +57,8 @@ class Meter:
       'sampler/slots_busy_frac': self.slots_busy_frac,
       'sampler/decode_steps_count': self._steps,
       'sampler/prefill_count': self._prefills,
+      'time/sampler_host_frac': (
+        self._host_s / self._seconds if self._seconds else 0.0
+      ),
       'time/reward_s': self.grading_s,
     }

@@ -23,6 +23,7 @@ FORMAT_VERSION = 2
 # what is shown, not what the state means.
 CHANGEABLE = (
   'train.',
+  'profile.',
   'checkpoint.',
   'eval.',
   'sampler.',

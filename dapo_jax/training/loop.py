@@ -34,6 +34,7 @@ from dapo_jax.training import (
   interrupt,
   learn,
   losses,
+  profiling,
 )
 from dapo_jax.training import trainer as trainer_lib
 
@@ -46,6 +47,7 @@ class Outlets(NamedTuple):
   display: progress_lib.Progress
   store: checkpoint.Store
   guard: interrupt.Guard
+  warned: set[str]  # of what, so that it is said once
 
 
 def train(config: FrozenConfigDict, workdir: str) -> None:
@@ -138,11 +140,17 @@ def _run(trainer, store, folder, state, progress, changes):
       config, len(trainer.parts.train_prompts)
     ):
       display.note(f'warning: {warning}')
-    outlets = Outlets(metrics, samples, display, store, guard)
+    outlets = Outlets(metrics, samples, display, store, guard, set())
     try:
       while not _is_done(config, progress):
         if progress.pending is None:
-          state, progress = _step(trainer, outlets, state, progress)
+          with profiling.traced(
+            folder / 'profile',
+            progress.counters.rollout_steps + 1,
+            first_step=config.profile.first_step,
+            steps=config.profile.steps,
+          ):
+            state, progress = _step(trainer, outlets, state, progress)
         progress = _finish_step(trainer, outlets, state, progress)
         guard.check()
     except interrupt.Interrupted:
@@ -194,6 +202,7 @@ def _step(trainer, outlets: Outlets, state, progress):
   outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
   _note_limit(outlets, filled, gather.rule(config))
+  _warn_of_gap(outlets, metrics, config.sampler.max_gap_nats)
   return learned.state, progress._replace(
     counters=counters,
     next_ordinal=filled.next_ordinal,
@@ -264,6 +273,20 @@ def _note_limit(outlets: Outlets, filled, rule) -> None:
   )
   text = dynamic_sampling.limit_text(filled.tally, rule)
   outlets.display.note(f'limit of rounds reached, {did}: {text}')
+
+
+def _warn_of_gap(outlets: Outlets, metrics, most_nats: float) -> None:
+  """Says once that sampler and trainer disagree by more than arithmetic."""
+  gap = metrics.get('policy/sampler_gap_mean_nats', 0.0)
+  if gap <= most_nats or 'gap' in outlets.warned:
+    return
+  outlets.warned.add('gap')
+  outlets.display.note(
+    f"warning: the sampler's log-probs differ from the trainer's by {gap:.3g} "
+    f'nats a token, more than sampler.max_gap_nats ({most_nats:.3g}): other '
+    'weights or another temperature in the engine, or a type too coarse; '
+    'objective.sampler_correction=token_truncate bounds what it does'
+  )
 
 
 def _is_done(config: FrozenConfigDict, progress: checkpoint.Progress) -> bool:
