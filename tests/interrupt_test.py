@@ -34,6 +34,9 @@ class GuardTest(parameterized.TestCase):
         _send(second)
 
   def test_afterwards_signals_do_what_they_did(self):
+    # A shell's background jobs begin with SIGINT ignored: say what it does.
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    self.addCleanup(signal.signal, signal.SIGINT, old)
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(n) for n in numbers]
     with self.assertRaises(ZeroDivisionError), interrupt.Guard():
