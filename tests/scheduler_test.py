@@ -13,8 +13,8 @@ import tiny_engine
 import tiny_model
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import decode, scheduler, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.sampling import scheduler, stop_strings, token_choice
 
 
 class _Log:
@@ -555,7 +555,53 @@ class ReportTest(absltest.TestCase):
     self.assertGreater(len(log.reports), 1)
 
 
+class PoisonTest(absltest.TestCase):
+  """A cache in four blocks whose slots hold NaN and inf from before."""
+
+  def test_what_a_slot_held_before_spoils_nothing(self):
+    limits = decode.Limits(slots=4, prompt_tokens=12, response_tokens=300)
+    engine, params = tiny_engine.build(limits=limits), tiny_engine.params()
+    self.assertLen(engine.init_decode_state().cache.k[0], 4)
+    prompts = tiny_engine.PROMPTS
+    sampling = tiny_engine.sampling(limit_tokens=80)
+    clean = _generate(tiny_engine.requests(), sampling, engine=engine)
+    state = engine.init_decode_state()
+    bad = jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
+    prefix = engine.prefill_prompt(bad, prompts[0])
+    for slot in range(4):
+      keys = np.zeros((1, 2), np.uint32)
+      choice = token_choice.Choice(temperature=1.0)
+      samples = engine_lib.Samples(
+        np.array([slot]), keys, np.array([300]), choice
+      )
+      state = engine.insert_group(prefix, state, samples)
+    state, _ = engine.generate_chunk(bad, state, max_steps=300, leave_after=9)
+    with mock.patch.object(engine, 'init_decode_state', lambda: state):
+      after = _generate(tiny_engine.requests(), sampling, engine=engine)
+    self.assertEqual(after.tokens(), clean.tokens())
+    for group in after.groups.values():
+      for completion in group:
+        self.assertTrue(np.isfinite(completion.logp).all())
+
+
 class CompilationTest(absltest.TestCase):
+  def test_longer_rows_and_more_requests_compile_nothing_new(self):
+    limits = decode.Limits(slots=4, prompt_tokens=12, response_tokens=290)
+    engine, params = tiny_engine.build(limits=limits), tiny_engine.params()
+    params = _params(engine)
+    short = tiny_engine.sampling(limit_tokens=3)
+    _generate(tiny_engine.requests(), short, engine=engine, params=params)
+    with tiny_engine.compilations() as compiled:
+      for count, limit in ((1, 290), (5, 100), (9, 200)):
+        prompts = (tiny_engine.PROMPTS * 2)[:count]
+        _generate(
+          tiny_engine.requests(prompts=prompts, samples=3),
+          tiny_engine.sampling(limit_tokens=limit),
+          engine=engine,
+          params=params,
+        )
+    self.assertEqual(compiled, [])
+
   def test_nothing_compiles_after_the_first_call(self):
     engine, params = tiny_engine.build(), tiny_engine.params()
     _generate(tiny_engine.requests(), engine=engine, params=params)

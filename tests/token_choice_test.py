@@ -314,5 +314,36 @@ class CompilationTest(absltest.TestCase):
     self.assertNotEmpty(compiled)
 
 
+class RequestKeysTest(absltest.TestCase):
+  def test_they_are_those_of_each_draw(self):
+    ordinals = list(range(3, 140))
+    found = token_choice.request_keys(
+      5, token_choice.Purpose.EVAL, ordinals, samples=3
+    )
+    for keys, ordinal in zip(found, ordinals, strict=True):
+      np.testing.assert_array_equal(
+        keys,
+        token_choice.sample_keys(
+          5, token_choice.Purpose.EVAL, ordinal, samples=3
+        ),
+      )
+
+
+class NotANumberTest(absltest.TestCase):
+  def test_logits_that_are_none_give_a_token_that_exists(self):
+    # 0 is no padding row, as the last of 64 would be.
+    token, logp = token_choice.choose(
+      jnp.full((2, 64), jnp.nan),
+      jnp.zeros((2, 2), jnp.uint32),
+      token_number=jnp.zeros(2, jnp.int32),
+      choice=jax.tree.map(
+        lambda x: jnp.full(2, x),
+        token_choice.as_arrays(token_choice.Choice(temperature=1.0)),
+      ),
+    )
+    self.assertEqual(token.tolist(), [0, 0])
+    self.assertTrue(np.isnan(logp).all())
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -88,6 +88,12 @@ def cached_attention(
   out, begin = 0.0, 0
   for b in v:
     end = begin + b.shape[2]
-    out += jnp.einsum('skgc,skch->skgh', weights[..., begin:end], b)
+    # Added up in float32: blocks are no reason to round more often.
+    out += jnp.einsum(
+      'skgc,skch->skgh',
+      weights[..., begin:end],
+      b,
+      preferred_element_type=jnp.float32,
+    )
     begin = end
-  return out.reshape(slots, heads, head_dim)
+  return out.reshape(slots, heads, head_dim).astype(v[0].dtype)

@@ -23,7 +23,9 @@ class KVCache(NamedTuple):
   round XLA:CPU transposes the cache for every token.
 
   Entry c of slot s, counted over the blocks, is its token at position c;
-  entries beyond a slot's position hold leftovers and are never read.
+  entries beyond a slot's position hold leftovers, which weigh 0. They are
+  finite, always: 0 times NaN would be NaN, and a row that overflowed once
+  would spoil whatever follows in its slot.
   """
 
   k: tuple[tuple[Float[Array, 'S K H _'], ...], ...]
@@ -68,7 +70,7 @@ def write_keys(
   rows = jnp.arange(new.shape[0])
   places = _places(positions, [b.shape[3] for b in blocks])
   return tuple(
-    b.at[rows, :, :, place].set(new.astype(b.dtype), mode='drop')
+    b.at[rows, :, :, place].set(_finite(new, b.dtype), mode='drop')
     for b, place in zip(blocks, places, strict=True)
   )
 
@@ -86,7 +88,7 @@ def write_values(
   rows = jnp.arange(new.shape[0])
   places = _places(positions, [b.shape[2] for b in blocks])
   return tuple(
-    b.at[rows, :, place].set(new.astype(b.dtype), mode='drop')
+    b.at[rows, :, place].set(_finite(new, b.dtype), mode='drop')
     for b, place in zip(blocks, places, strict=True)
   )
 
@@ -102,6 +104,12 @@ def _places(
     places.append(jnp.where(place < 0, size, place))
     begin += size
   return places
+
+
+def _finite(x: Float[Array, '...'], dtype: DTypeLike) -> Float[Array, '...']:
+  """Returns the entries in the cache's type, 0 where they are not finite."""
+  x = x.astype(dtype)
+  return jnp.where(jnp.isfinite(x), x, 0)
 
 
 def insert(
@@ -125,10 +133,10 @@ def insert(
       begin += size
       count = part.shape[0]
       if keys:
-        part = jnp.moveaxis(part, 0, 2).astype(b.dtype)
+        part = _finite(jnp.moveaxis(part, 0, 2), b.dtype)
         b = b.at[slots, :, :, :count].set(part, mode='drop')
       else:
-        part = jnp.swapaxes(part, 0, 1).astype(b.dtype)
+        part = _finite(jnp.swapaxes(part, 0, 1), b.dtype)
         b = b.at[slots, :, :count].set(part, mode='drop')
       filled.append(b)
     return tuple(filled)

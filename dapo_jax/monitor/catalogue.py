@@ -237,7 +237,8 @@ METRICS: dict[str, Metric] = {
     'frac', 'Prompt and response tokens over all token places of packed rows.'
   ),
   'sampler/tokens_per_s': Metric(
-    'tokens/s', 'Response tokens sampled in a second of prefill and decoding.'
+    'tokens/s',
+    'Response tokens a second of sampling; graders count that outlast a chunk.',
   ),
   'sampler/slots_busy_frac': Metric(
     'frac', 'Share of slots holding an unfinished sequence, mean over decode.'

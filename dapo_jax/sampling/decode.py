@@ -87,10 +87,20 @@ def blocks_for(limits: Limits, longest_tokens: int) -> int:
   return 1 + sum(end < longest_tokens for end in list(ends)[:-1])
 
 
-def slot_bytes(model: decoder.Abstract, limits: Limits) -> int:
-  """Returns the bytes that a slot takes: cache, tokens and log-probs."""
+def slot_bytes(
+  model: decoder.Abstract, limits: Limits, *, tensor: int = 1
+) -> int:
+  """Returns the bytes that a slot takes on a device that holds it.
+
+  The cache is split over `tensor` devices; tokens, log-probs and counters are
+  not.
+  """
   one = jax.eval_shape(lambda: empty_state(model, limits._replace(slots=1)))
-  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(one))
+  size = lambda tree: sum(
+    x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)
+  )
+  cache = size(one.cache)
+  return cache // tensor + size(one) - cache
 
 
 def state_shardings(
@@ -158,6 +168,23 @@ def prefill(graphdef: Any, part_tokens: int, params, tokens, length) -> Prefix:
 def take_rows(state: DecodeState, slots: Int[Array, ' G']):
   """Returns the response tokens and log-probs of some slots."""
   return state.out_tokens[slots], state.out_logp[slots]
+
+
+def take_columns(
+  out_tokens: Int[Array, 'S M'],
+  slots: Int[Array, ' k'],
+  begins: Int[Array, ' k'],
+  *,
+  count: int,
+) -> Int[Array, 'k _']:
+  """Returns `count` tokens of some slots, each from its own place on.
+
+  Where fewer are left, the last so many.
+  """
+  one = lambda slot, begin: jax.lax.dynamic_slice(
+    out_tokens, (slot, begin), (1, count)
+  )[0]
+  return jax.vmap(one)(slots, begins)
 
 
 def insert_group(

@@ -8,33 +8,27 @@ tokens before it looks at the host.
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Array, Bool, Int, UInt32
+from jaxtyping import Array, Bool, Int
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, jetstream_compat, token_choice
+from dapo_jax.sampling import (
+  decode,
+  insertion,
+  jetstream_compat,
+  token_choice,
+)
 
 engine_api = jetstream_compat.engine_api
 
 
-# Samples are inserted so many at a time: most often a single slot is free.
-_INSERT_WIDTHS = (1, 4, 16)
-
-
-class Samples(NamedTuple):
-  """How the samples of one insertion are drawn; one entry a slot."""
-
-  slots: Int[np.ndarray, ' G']  # a number beyond the last slot is ignored
-  keys: UInt32[Array | np.ndarray, 'G 2']
-  limits_tokens: Int[np.ndarray, ' G']
-  choice: token_choice.Choice
+Samples = insertion.Samples
 
 
 class Engine(engine_api.Engine):
@@ -97,7 +91,9 @@ class Engine(engine_api.Engine):
       static_argnames='attend_blocks',
     )
     self._take_rows = jax.jit(decode.take_rows)
+    self._take_columns = jax.jit(decode.take_columns, static_argnames='count')
     self._warm_buckets: set[int] = set()
+    self._warm_chunk = False
     # Rows are read so many at a time: one program for any number.
     self._read_width = max(1, limits.slots // 8)
 
@@ -134,17 +130,8 @@ class Engine(engine_api.Engine):
         '--config.rollout.max_response_tokens'
       )
     state = self._warm_insertions(prefix, state)
-    for begin in range(0, len(samples.slots), _INSERT_WIDTHS[-1]):
-      part = slice(begin, begin + _INSERT_WIDTHS[-1])
-      state = self._insert(
-        prefix,
-        state,
-        samples._replace(
-          slots=samples.slots[part],
-          keys=np.asarray(samples.keys)[part],
-          limits_tokens=samples.limits_tokens[part],
-        ),
-      )
+    for part in insertion.parts(samples):
+      state = self._insert(prefix, state, part)
     return state
 
   def _warm_insertions(self, prefix, state):
@@ -153,29 +140,20 @@ class Engine(engine_api.Engine):
     if bucket in self._warm_buckets:
       return state
     self._warm_buckets.add(bucket)
-    for width in _INSERT_WIDTHS:
-      nowhere = np.full(width, self.limits.slots)
-      choice = token_choice.Choice(temperature=0.0)
-      keys = np.zeros((width, 2), np.uint32)
-      state = self._insert(
-        prefix, state, Samples(nowhere, keys, np.ones(width), choice)
-      )
+    for width in insertion.WIDTHS:
+      nowhere = insertion.nowhere(width, slots=self.limits.slots)
+      state = self._insert(prefix, state, nowhere)
     return state
 
   def _insert(self, prefix, state, samples: Samples):
-    """Inserts few samples; unused places name a slot that does not exist."""
-    count = len(samples.slots)
-    width = next(w for w in _INSERT_WIDTHS if w >= count)
-    pad = lambda x, fill: np.concatenate(
-      [x, np.full((width - count, *x.shape[1:]), fill, x.dtype)]
-    )
+    padded = insertion.padded(samples, slots=self.limits.slots)
     return self._insert_group(
       state=state,
       prefix=prefix,
-      slots=pad(samples.slots.astype(np.int32), self.limits.slots),
-      keys=pad(samples.keys, 0),
-      limit=pad(samples.limits_tokens.astype(np.int32), 1),
-      choice=token_choice.as_arrays(samples.choice),
+      slots=padded.slots,
+      keys=padded.keys,
+      limit=padded.limits_tokens,
+      choice=token_choice.as_arrays(padded.choice),
     )
 
   def generate_chunk(
@@ -204,6 +182,7 @@ class Engine(engine_api.Engine):
     blocks = None
     if longest_tokens is not None:
       blocks = decode.blocks_for(self.limits, longest_tokens + max_steps)
+      state = self._warm_chunks(params, state)
     return self._chunk(
       params,
       state=state,
@@ -211,6 +190,22 @@ class Engine(engine_api.Engine):
       leave_after=np.int32(leave_after),
       attend_blocks=blocks,
     )
+
+  def _warm_chunks(self, params, state):
+    """Compiles a chunk for every number of blocks, so that none does later."""
+    if self._warm_chunk:
+      return state
+    self._warm_chunk = True
+    most = decode.blocks_for(self.limits, decode.cache_tokens(self.limits))
+    for blocks in range(1, most + 1):
+      state, _ = self._chunk(
+        params,
+        state=state,
+        max_steps=np.int32(0),
+        leave_after=np.int32(1),
+        attend_blocks=blocks,
+      )
+    return state
 
   def end_slots(
     self, state: decode.DecodeState, slots: Bool[np.ndarray, ' S']
@@ -243,6 +238,28 @@ class Engine(engine_api.Engine):
     jax.block_until_ready(result.data)
     # The noise of a request does not depend on how much was compiled.
     self._served_count = 0
+
+  def read_columns(
+    self,
+    state: decode.DecodeState,
+    slots: Sequence[int],
+    begins: Sequence[int],
+    *,
+    count: int,
+  ) -> list[list[int]]:
+    """Returns `count` response tokens of each slot, from its `begin` on.
+
+    Slots and begins are as many as the engine has slots at most; what is not
+    generated yet is anything.
+    """
+    pad = [0] * (self.limits.slots - len(slots))
+    columns = self._take_columns(
+      state.out_tokens,
+      np.array([*slots, *pad], np.int32),
+      np.array([*begins, *pad], np.int32),
+      count=min(count, self.limits.response_tokens),
+    )
+    return np.asarray(columns)[: len(slots)].tolist()
 
   # JetStream's abstract methods, in its order. Its driver reads parameters
   # once; given None, prefill and generate use those that were set last, which
@@ -292,8 +309,8 @@ class Engine(engine_api.Engine):
     slots = np.asarray([slot])
     limits = np.array([self.limits.response_tokens])
     choice = token_choice.Choice(temperature=self._serve_temperature)
-    samples = Samples(slots, keys, limits, choice)
-    return self.insert_group(prefix, decode_state, samples)
+    samples = Samples(slots, np.asarray(keys), limits, choice)
+    return self._insert(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:
     """Sets what `load_params` returns; compiles nothing."""

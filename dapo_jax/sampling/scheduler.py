@@ -60,8 +60,8 @@ class ChunkReport(NamedTuple):
   prefills: int
   slots: int
   seconds: float
-  # Of these, seconds before the device could begin: slots filled, prompts
-  # handed to it.
+  # Of these, seconds from when the chunk before was done until this one was
+  # handed to the device, which waited.
   host_s: float = 0.0
 
   @property
@@ -89,8 +89,9 @@ def generate(
   waiting = deque(_waiting(requests, sampling))
   done: dict[int, dict[int, Completion]] = {}
   state, ended = engine.init_decode_state(), []
+  ready = time.perf_counter()
   while waiting or table.busy or ended:
-    begin, prefills, steps = time.perf_counter(), 0, None
+    begin, prefills, steps = ready, 0, None
     if waiting or table.busy:
       state, prefills = _refill(engine, params, state, table, waiting)
       state, steps = engine.generate_chunk(
@@ -114,10 +115,11 @@ def generate(
       live, generated, steps = jax.device_get(
         (state.live, state.generated, steps)
       )
+      ready = time.perf_counter()
       stopped = np.zeros(len(live), bool)
       if sampling.find_stop is not None:
         state, generated, stopped = _stop(
-          engine, state, table, generated, sampling.find_stop
+          engine, state, table, generated, sampling
         )
       tokens, slots = table.advance(live & ~stopped, generated)
       ended = [
@@ -131,7 +133,7 @@ def generate(
           tokens=tokens,
           prefills=prefills,
           slots=engine.limits.slots,
-          seconds=time.perf_counter() - begin,
+          seconds=ready - begin,
           host_s=prepared - begin,
         )
       )
@@ -144,6 +146,8 @@ class _Table:
     self.owners: list[tuple[int, int] | None] = [None] * slots
     self._prompt_tokens = np.zeros(slots, np.int64)
     self._generated = np.zeros(slots, np.int64)
+    # What was looked at for stop strings, if there are any.
+    self.texts: list[list[int]] = [[] for _ in range(slots)]
     # A chunk is left for so many free slots: idle ones cost a share of every
     # step, a return to the host costs about a millisecond.
     self.refill_at = max(1, slots // 16)
@@ -165,6 +169,7 @@ class _Table:
     """Gives a free slot to a sample."""
     self.owners[slot] = owner
     self._prompt_tokens[slot], self._generated[slot] = prompt_tokens, 0
+    self.texts[slot] = []
 
   def advance(
     self, live: np.ndarray, generated: np.ndarray
@@ -179,10 +184,6 @@ class _Table:
     """Returns the slots that have more tokens than at the last `advance`."""
     taken = np.array([owner is not None for owner in self.owners])
     return np.flatnonzero(taken & (generated > self._generated)).tolist()
-
-  def generated(self, slot: int) -> int:
-    """Returns the tokens a slot had at the last `advance`."""
-    return int(self._generated[slot])
 
   def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
     """Frees slots; returns the owner and the response's length of each."""
@@ -223,7 +224,7 @@ def _rows(parts) -> list[tuple[np.ndarray, np.ndarray]]:
   ]
 
 
-def _stop(engine, state, table: _Table, generated, find_stop):
+def _stop(engine, state, table: _Table, generated, sampling: Sampling):
   """Returns (state, tokens of each slot, which have a stop string).
 
   Responses with a string are cut at the token that completes it; so the
@@ -231,10 +232,21 @@ def _stop(engine, state, table: _Table, generated, find_stop):
   """
   after, stopped = np.array(generated), np.zeros(len(generated), bool)
   slots = table.advanced(generated)
-  rows = _rows(engine.read_rows(state, slots))
-  for slot, (tokens, _) in zip(slots, rows, strict=False):
-    begin = table.generated(slot)
-    length = find_stop(tokens[: after[slot]].tolist(), begin)
+  if not slots:
+    return state, after, stopped
+  # Only what is new is read. A place so near the row's end that fewer follow
+  # gives the last ones.
+  count = min(sampling.chunk_tokens, engine.limits.response_tokens)
+  begins = [
+    min(len(table.texts[s]), engine.limits.response_tokens - count)
+    for s in slots
+  ]
+  columns = engine.read_columns(state, slots, begins, count=count)
+  for slot, begin, column in zip(slots, begins, columns, strict=True):
+    tokens = table.texts[slot]
+    known = len(tokens)
+    tokens += column[known - begin : int(after[slot]) - begin]
+    length = sampling.find_stop(tokens, known)
     if length is not None:
       after[slot], stopped[slot] = length, True
   if stopped.any():

@@ -18,6 +18,9 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from dapo_jax.sampling import token_filters
 
+# Draws whose noise is made in one go.
+_KEYS_AT_ONCE = 64
+
 
 class Purpose(enum.IntEnum):
   """What a sample is for; no two share noise."""
@@ -58,11 +61,17 @@ def request_keys(
   seed: int, purpose: Purpose, ordinals: Sequence[int], *, samples: int
 ) -> UInt32[np.ndarray, 'P G 2']:
   """Returns `sample_keys` of many draws, on the host, in one go."""
-  # A power of two of them: few programs serve any number.
-  padded = np.zeros(1 << max(0, len(ordinals) - 1).bit_length(), np.uint32)
-  padded[: len(ordinals)] = ordinals
-  keys = _request_keys(np.uint32(seed), np.uint32(purpose), padded, samples)
-  return np.asarray(keys)[: len(ordinals)]
+  # Pieces of one size and a power of two of samples: what a call asks for
+  # compiles next to nothing.
+  width = 1 << max(0, samples - 1).bit_length()
+  found = np.zeros((len(ordinals), samples, 2), np.uint32)
+  for begin in range(0, len(ordinals), _KEYS_AT_ONCE):
+    piece = ordinals[begin : begin + _KEYS_AT_ONCE]
+    padded = np.zeros(_KEYS_AT_ONCE, np.uint32)
+    padded[: len(piece)] = piece
+    keys = _request_keys(np.uint32(seed), np.uint32(purpose), padded, width)
+    found[begin : begin + len(piece)] = np.asarray(keys)[: len(piece), :samples]
+  return found
 
 
 @functools.partial(jax.jit, static_argnames='samples')
@@ -121,7 +130,12 @@ def choose(
 
 
 def _first_max(x: Float[Array, 'S V']) -> Int[Array, ' S']:
-  """Returns argmax, as two plain reductions, which XLA:CPU vectorises."""
+  """Returns argmax, as two plain reductions, which XLA:CPU vectorises.
+
+  Of a row with NaN it is 0, which is a token whatever the padding.
+  """
   largest = jnp.max(x, axis=-1, keepdims=True)
-  places = jnp.arange(x.shape[-1], dtype=jnp.int32)
-  return jnp.min(jnp.where(x == largest, places, x.shape[-1] - 1), axis=-1)
+  count = x.shape[-1]
+  places = jnp.arange(count, dtype=jnp.int32)
+  first = jnp.min(jnp.where(x == largest, places, count), axis=-1)
+  return jnp.where(first < count, first, 0)

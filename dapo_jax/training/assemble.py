@@ -294,13 +294,14 @@ def _check_cache(
   most = config.sampler.cache_gib
   if most is None:
     return
-  slot_gib = decode.slot_bytes(model, limits) / 2**30
-  # All devices share the slots, or the heads of each.
-  fit = int(most * devices / slot_gib)
+  tensor = config.sampler.tensor
+  shards = devices // tensor
+  slot_gib = decode.slot_bytes(model, limits, tensor=tensor) / 2**30
+  fit = int(most / slot_gib) * shards
   if limits.slots > fit:
     raise ValueError(
-      f'{limits.slots} slots of {slot_gib:.3g} GiB on {devices} devices take '
-      f'{limits.slots * slot_gib / devices:.3g} GiB a device, more than '
+      f'{limits.slots} slots over {shards} devices of {slot_gib:.3g} GiB each '
+      f'take {limits.slots * slot_gib / shards:.3g} GiB a device, more than '
       f'sampler.cache_gib ({most:.3g}); {fit} slots fit; change '
       '--config.sampler.slots, --config.sampler.cache_gib or '
       '--config.rollout.max_response_tokens'
