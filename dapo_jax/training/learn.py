@@ -91,7 +91,7 @@ def learn(
     state, moved = _update(trainer, state, packed, experience, step=step)
   metrics = {
     **minibatches.metrics(packed, epochs=config.learner.epochs),
-    **update.rollout_metrics([b.stats for b in before]),
+    **update.rollout_metrics(jax.device_get([b.stats for b in before])),
     **_reference_metrics(before),
     **moved,
     **more,
