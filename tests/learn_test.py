@@ -4,6 +4,7 @@ import tempfile
 
 import jax
 import numpy as np
+import safetensors
 from absl.testing import absltest, parameterized
 
 import tiny_groups
@@ -187,6 +188,9 @@ class CriticTest(_Test):
     folder = tempfile.TemporaryDirectory()
     self.addCleanup(folder.cleanup)
     assemble.export(f'{folder.name}/model', made.parts, state.params)
+    file = f'{folder.name}/model/model.safetensors'
+    with safetensors.safe_open(file, 'numpy') as weights:
+      self.assertEmpty([k for k in weights.keys() if 'value' in k])
 
   def test_it_begins_as_a_copy_of_the_policy_and_shares_no_memory(self):
     made, state = self.start(_PPO)

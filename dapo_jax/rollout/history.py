@@ -59,10 +59,8 @@ def visited(
   entry: Entry, rewards: Float[np.ndarray, ' G'], memory: Memory
 ) -> Entry:
   """Returns the entry after one more visit, with these rewards."""
-  rewards = rewards.astype(np.float64)
-  fresh = Sums(
-    float(rewards.size), float(rewards.sum()), float((rewards**2).sum())
-  )
+  visit = advantage.updated_history(lookup({}, ['']), rewards[None])
+  fresh = Sums(*(float(x[0]) for x in visit[1:]))
   faded = [Sums(*(memory.decay * x for x in s)) for s in entry.sums]
   if memory.window_visits is None:
     whole = Sums(*np.sum([*faded, fresh], axis=0).tolist())

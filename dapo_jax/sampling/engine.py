@@ -94,8 +94,10 @@ class Engine(engine_api.Engine):
     self._take_columns = jax.jit(decode.take_columns, static_argnames='count')
     self._warm_buckets: set[int] = set()
     self._warm_chunk = False
-    # Rows are read so many at a time: one program for any number.
-    self._read_width = max(1, limits.slots // 8)
+    # A chunk is left for so many free slots: idle ones cost a share of every
+    # step, a return to the host costs time too. Rows are read as many at a
+    # time, so one program serves any number.
+    self.refill_slots = max(1, limits.slots // 16)
 
   def prefill_prompt(
     self, params: decoder.Params, tokens: Int[np.ndarray, ' T']
@@ -221,7 +223,7 @@ class Engine(engine_api.Engine):
     They come in parts of one size, the slots in order, the last part padded;
     they outlive `state`, and the host waits only when it looks at them.
     """
-    width = self._read_width
+    width = self.refill_slots
     parts = [slots[i : i + width] for i in range(0, len(slots), width)]
     padded = [[*p, *[p[-1]] * (width - len(p))] for p in parts]
     return [self._take_rows(state, np.array(p, np.int32)) for p in padded]

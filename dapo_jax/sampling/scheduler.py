@@ -99,7 +99,7 @@ def generate(
         state,
         max_steps=sampling.chunk_tokens,
         # With nothing left to fill a free slot with, decode on.
-        leave_after=table.refill_at if waiting else engine.limits.slots + 1,
+        leave_after=engine.refill_slots if waiting else engine.limits.slots + 1,
         longest_tokens=table.longest_tokens,
       )
     prepared = time.perf_counter()
@@ -148,26 +148,27 @@ class _Table:
     self._generated = np.zeros(slots, np.int64)
     # What was looked at for stop strings, if there are any.
     self.texts: list[list[int]] = [[] for _ in range(slots)]
-    # A chunk is left for so many free slots: idle ones cost a share of every
-    # step, a return to the host costs about a millisecond.
-    self.refill_at = max(1, slots // 16)
+    self._taken = np.zeros(slots, bool)
 
   @property
   def busy(self) -> bool:
     """Whether any slot has an owner."""
-    return any(owner is not None for owner in self.owners)
+    return bool(self._taken.any())
+
+  @property
+  def free(self) -> list[int]:
+    """The slots without an owner."""
+    return np.flatnonzero(~self._taken).tolist()
 
   @property
   def longest_tokens(self) -> int:
     """The longest row, prompt included."""
-    taken = np.array([owner is not None for owner in self.owners])
-    return int(
-      np.max(self._prompt_tokens + self._generated, where=taken, initial=0)
-    )
+    lengths = self._prompt_tokens + self._generated
+    return int(np.max(lengths, where=self._taken, initial=0))
 
   def give(self, slot: int, owner: tuple[int, int], prompt_tokens: int) -> None:
     """Gives a free slot to a sample."""
-    self.owners[slot] = owner
+    self.owners[slot], self._taken[slot] = owner, True
     self._prompt_tokens[slot], self._generated[slot] = prompt_tokens, 0
     self.texts[slot] = []
 
@@ -175,22 +176,21 @@ class _Table:
     self, live: np.ndarray, generated: np.ndarray
   ) -> tuple[int, list[int]]:
     """Returns the tokens since the last call, and the slots that ended."""
-    taken = np.array([owner is not None for owner in self.owners])
-    tokens = int(np.sum(generated - self._generated, where=taken))
-    self._generated = np.where(taken, generated, 0)
-    return tokens, np.flatnonzero(taken & ~live).tolist()
+    tokens = int(np.sum(generated - self._generated, where=self._taken))
+    self._generated = np.where(self._taken, generated, 0)
+    return tokens, np.flatnonzero(self._taken & ~live).tolist()
 
   def advanced(self, generated: np.ndarray) -> list[int]:
     """Returns the slots that have more tokens than at the last `advance`."""
-    taken = np.array([owner is not None for owner in self.owners])
-    return np.flatnonzero(taken & (generated > self._generated)).tolist()
+    more = self._taken & (generated > self._generated)
+    return np.flatnonzero(more).tolist()
 
   def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
     """Frees slots; returns the owner and the response's length of each."""
     found = []
     for slot in slots:
       found.append((self.owners[slot], int(self._generated[slot])))
-      self.owners[slot] = None
+      self.owners[slot], self._taken[slot] = None, False
     return found
 
 
@@ -289,8 +289,7 @@ def _waiting(
 
 def _refill(engine, params, state, table: _Table, waiting: deque):
   """Returns (state with the free slots filled, prompts prefilled)."""
-  free = [s for s, owner in enumerate(table.owners) if owner is None]
-  prefills = 0
+  free, prefills = table.free, 0
   while free and waiting:
     head = waiting[0]
     prompt = head.request.prompt_tokens
