@@ -11,7 +11,15 @@ import tiny_groups
 import tiny_run
 import tolerances
 from dapo_jax.monitor import catalogue, timers
-from dapo_jax.training import assemble, checkpoint, learn, losses, trainer
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  learn,
+  losses,
+  minibatches,
+  packing,
+  trainer,
+)
 
 _PPO = {'advantage.estimator': 'gae', 'filter.enabled': False}
 _SHARED = {**_PPO, 'critic.shares_layers': True}
@@ -132,6 +140,38 @@ class ReferenceTest(_Test):
     # Before the first update the policy is the reference.
     self.assertLess(abs(found.metrics['policy/reference_kl_nats']), 1e-6)
     self.assertGreater(found.metrics['optim/grad_norm'], 1e-3)
+
+  def test_it_is_0_at_first_and_the_mean_over_tokens_later(self):
+    made, state = self.start({**_KL, **_LOUD})
+    first = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
+    self.assertAlmostEqual(
+      first.metrics['policy/reference_kl_nats'], 0.0, places=6
+    )
+    # Taken apart: each response alone, behind its prompt.
+    second = learn.learn(
+      made, first.state, _groups(), {}, timers.Timers(), step=2
+    )
+    packed = minibatches.pack_groups(_groups(), made.config, made.parts.mesh)
+    found = []
+    moved, _ = self._moved(made)
+    for batch in packed:
+      at = lambda params, b=batch: np.asarray(
+        made.reference_logprobs(params, b.rows, b.micro_batches), np.float64
+      )
+      gap = at(made.reference) - at(moved.params)
+      kl = np.exp(gap) - 1 - gap
+      found += packing.take(kl, batch.places)
+    np.testing.assert_allclose(
+      second.metrics['policy/reference_kl_nats'],
+      np.concatenate(found).mean(),
+      rtol=1e-4,
+    )
+
+  def _moved(self, made):
+    """Returns the state after the first step, made again: it is donated."""
+    _, state = self.start({**_KL, **_LOUD})
+    found = learn.learn(made, state, _groups(), {}, timers.Timers(), step=1)
+    return found.state, found.metrics
 
   def test_in_the_reward_it_changes_advantages(self):
     # In the first step the policy is the reference, and nothing is taken off.

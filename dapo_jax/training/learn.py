@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Float64
@@ -120,11 +121,14 @@ def _reference_metrics(before: Sequence[_Before]) -> dict[str, int | float]:
   """Returns how far the behaviour policy is from the reference."""
   if not before or before[0].logp_ref is None:
     return {}
-  found = []
-  for b in before:
-    kl = divergence.kl(b.logp_old, b.logp_ref, estimator='k3')
-    found += packing.take(np.asarray(kl, np.float64), b.places)
-  return {'policy/reference_kl_nats': float(np.concatenate(found).mean())}
+  # Both are 0 where no response token is predicted, and so is the estimate.
+  sums = [
+    jnp.sum(divergence.kl(b.logp_old, b.logp_ref, estimator='k3'))
+    for b in before
+  ]
+  tokens = [b.stats.token_count for b in before]
+  sums, tokens = jax.device_get((sums, tokens))
+  return {'policy/reference_kl_nats': float(sum(sums) / sum(tokens))}
 
 
 def _penalties(
