@@ -176,8 +176,7 @@ def _sampler():
     # how many slots fit. None = not looked at.
     cache_gib=config_dict.placeholder(float),
     # Mean gap of the sampler's and the trainer's log-probs above which a run
-    # warns, once, [nats]. Arithmetic alone gives 1e-5 in float32, about 0.01
-    # in bfloat16.
+    # warns, once, [nats]; far above what rounding makes of the same weights.
     max_gap_nats=0.05,
   )
 

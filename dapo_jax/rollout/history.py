@@ -59,7 +59,8 @@ def visited(
   entry: Entry, rewards: Float[np.ndarray, ' G'], memory: Memory
 ) -> Entry:
   """Returns the entry after one more visit, with these rewards."""
-  visit = advantage.updated_history(lookup({}, ['']), rewards[None])
+  nothing = lookup({}, [''])
+  visit = advantage.updated_history(nothing, rewards[None])
   fresh = Sums(*(float(x[0]) for x in visit[1:]))
   faded = [Sums(*(memory.decay * x for x in s)) for s in entry.sums]
   if memory.window_visits is None:
