@@ -345,6 +345,8 @@ class EveryTermTest(_Test):
     for how in (
       {'rows': 1},
       {'rows': 2, 'share': True},
+      {'rows': 2, 'place': _Place(fsdp=2)},
+      {'rows': 4, 'place': _Place(data=2, tensor=2)},
       {'rows': 8, 'place': _Place(fsdp=4, tensor=2)},
     ):
       self.assert_same_update(whole, self._loss_and_gradient(**how))
