@@ -296,7 +296,8 @@ def _random_sampler(shape: dict[str, int], *, large: bool) -> _Sampler:
   from dapo_jax.model import decoder
   from dapo_jax.model import spec as spec_lib
   from dapo_jax.parallel import mesh as mesh_lib
-  from dapo_jax.sampling import decode, engine
+  from dapo_jax.sampling import engine
+  from dapo_jax.sampling import limits as limits_lib
 
   vocab = 8192 if large else 4096
   spec = spec_lib.Spec(
@@ -321,7 +322,7 @@ def _random_sampler(shape: dict[str, int], *, large: bool) -> _Sampler:
     model,
     _NoTokenizer(),
     mesh_lib.engine_mesh(jax.devices()[:1], tensor=1),
-    decode.Limits(_BATCH, 512, _LONGEST),
+    limits_lib.Limits(_BATCH, 512, _LONGEST),
     seed=0,
   )
   params = decoder.random_params(model, 0, shardings=made.params_shardings)
@@ -336,7 +337,8 @@ def _report_model(args: argparse.Namespace) -> None:
   from dapo_jax.data import tokenizers
   from dapo_jax.model import decoder
   from dapo_jax.parallel import mesh as mesh_lib
-  from dapo_jax.sampling import decode, engine
+  from dapo_jax.sampling import engine
+  from dapo_jax.sampling import limits as limits_lib
   from dapo_jax.training import model_folder
 
   folder = pathlib.Path(args.model)
@@ -347,7 +349,7 @@ def _report_model(args: argparse.Namespace) -> None:
     model,
     _NoTokenizer(),
     mesh_lib.engine_mesh(jax.devices()[:1], tensor=1),
-    decode.Limits(_BATCH, 64, _LONGEST),
+    limits_lib.Limits(_BATCH, 64, _LONGEST),
     seed=0,
   )
   params = model_folder.load(folder, model, shardings=made.params_shardings)

@@ -12,6 +12,7 @@ from dapo_jax import config_fault, config_relations
 _CHOICES = {
   'model.compute_dtype': ('float32', 'bfloat16'),
   'model.remat': ('none', 'dots', 'full'),
+  'sampler.cache': ('auto', 'dense', 'dense_int8', 'paged'),
   'data.template': ('plain', 'dapo', 'chat'),
   'filter.on_limit': ('error', 'train_partial', 'accept_uniform'),
   'overlong.truncated': ('as_graded', 'wrong', 'masked'),
@@ -67,6 +68,7 @@ _AT_LEAST_1 = (
   'sampler.chunk_tokens',
   'sampler.tensor',
   'sampler.prefill_tokens',
+  'sampler.page_tokens',
   'profile.first_step',
   'profile.steps',
   'filter.max_rounds',

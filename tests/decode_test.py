@@ -10,17 +10,21 @@ from absl.testing import absltest, parameterized
 import tiny_engine
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, token_choice
+from dapo_jax.sampling import cache_layout, decode, insertion, token_choice
+from dapo_jax.sampling import limits as limits_lib
 
 _EOS_IDS = (50, 51)
 _SLOTS = 4
-_LIMITS = decode.Limits(slots=_SLOTS, prompt_tokens=6, response_tokens=8)
+_LIMITS = limits_lib.Limits(
+  slots=_SLOTS, prompt_tokens=6, response_tokens=8, cache='dense'
+)
 # After 30 come 31, 32, ...; 60 -> 0 -> 1 -> 50; 40 -> 51; 45 -> 46 -> 50.
 _MODEL, _PARAMS = tiny_engine.chain({1: 50, 40: 51, 46: 50})
-_step_fn = functools.partial(decode.step, _MODEL.graphdef, _EOS_IDS)
-_empty = jax.jit(functools.partial(decode.empty_state, _MODEL, _LIMITS))
+_LAYOUT = cache_layout.make(_MODEL, _LIMITS, mesh_lib.local_mesh())
+_step_fn = functools.partial(decode.step, _LAYOUT, _MODEL.graphdef, _EOS_IDS)
+_empty = jax.jit(functools.partial(decode.empty_state, _LAYOUT, _LIMITS))
 _prefill = jax.jit(functools.partial(decode.prefill, _MODEL.graphdef, 16))
-_insert = jax.jit(decode.insert_group)
+_insert = jax.jit(functools.partial(decode.insert_group, _LAYOUT))
 _step = jax.jit(_step_fn)
 _chunk = jax.jit(functools.partial(decode.chunk, _step_fn))
 
@@ -38,10 +42,12 @@ def _inserted(
   return _insert(
     state=state,
     prefix=_prefill(_PARAMS, padded, np.int32(len(prompt))),
-    slots=places,
-    keys=keys,
-    limit=np.int32(limit),
-    choice=token_choice.as_arrays(token_choice.Choice(temperature, **filters)),
+    samples=insertion.Samples(
+      places,
+      keys,
+      np.full(_SLOTS, limit, np.int32),
+      token_choice.as_arrays(token_choice.Choice(temperature, **filters)),
+    ),
   )
 
 
@@ -80,13 +86,13 @@ class SizesTest(parameterized.TestCase):
     (1, 16), (16, 16), (17, 32), (100, 128), (32768, 32768)
   )
   def test_a_prompt_gets_the_next_power_of_two(self, length, bucket):
-    self.assertEqual(decode.bucket_tokens(length), bucket)
+    self.assertEqual(limits_lib.bucket_tokens(length), bucket)
 
   def test_a_prompt_beyond_the_last_bucket_is_refused(self):
     with self.assertRaisesRegex(
       ValueError, '32769 .*32768.*--config.data.max_prompt_tokens'
     ):
-      decode.bucket_tokens(32769)
+      limits_lib.bucket_tokens(32769)
 
   @parameterized.parameters(
     (12, 20, 32),  # 12 + 20
@@ -96,17 +102,18 @@ class SizesTest(parameterized.TestCase):
   def test_the_cache_holds_padded_prompts_and_whole_rows(
     self, prompt, response, cache
   ):
-    limits = decode.Limits(
+    limits = limits_lib.Limits(
       slots=1, prompt_tokens=prompt, response_tokens=response
     )
-    self.assertEqual(decode.cache_tokens(limits), cache)
+    self.assertEqual(limits_lib.cache_tokens(limits), cache)
 
 
 class ShardingsTest(absltest.TestCase):
   def test_slots_are_split_over_slot_and_caches_over_tensor_too(self):
     mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
     shapes = jax.eval_shape(_empty)
-    shardings = decode.state_shardings(_MODEL, _LIMITS, mesh)
+    layout = cache_layout.make(_MODEL, _LIMITS, mesh)
+    shardings = decode.state_shardings(layout, mesh)
     shards = jax.tree.map(
       lambda array, sharding: sharding.shard_shape(array.shape),
       shapes,
@@ -259,8 +266,9 @@ class StandStillTest(absltest.TestCase):
 
   def test_it_leaves_the_entries_before_its_position(self):
     model, params = tiny_engine.model(), tiny_engine.params()
-    step = jax.jit(functools.partial(decode.step, model.graphdef, ()))
-    empty = decode.empty_state(model, _LIMITS)
+    layout = cache_layout.make(model, _LIMITS, mesh_lib.local_mesh())
+    step = jax.jit(functools.partial(decode.step, layout, model.graphdef, ()))
+    empty = decode.empty_state(layout, _LIMITS)
     state = empty._replace(
       position=empty.position + 5,
       cache=jax.tree.map(lambda x: x + 1, empty.cache),
@@ -280,18 +288,22 @@ class StandStillTest(absltest.TestCase):
 class BucketTest(absltest.TestCase):
   def test_a_row_is_held_by_so_many_blocks(self):
     # 32 + 256 entries are four blocks of 72; 16 + 40 are one.
-    blocks = functools.partial(decode.blocks_for, decode.Limits(4, 32, 256))
+    blocks = functools.partial(
+      limits_lib.blocks_for, limits_lib.Limits(4, 32, 256)
+    )
     found = [blocks(n) for n in (1, 72, 73, 144, 145, 216, 217, 288, 999)]
     self.assertEqual(found, [1, 1, 2, 2, 3, 3, 4, 4, 4])
-    self.assertEqual(decode.blocks_for(decode.Limits(4, 16, 40), 56), 1)
+    self.assertEqual(limits_lib.blocks_for(limits_lib.Limits(4, 16, 40), 56), 1)
 
   def test_a_slot_takes_cache_tokens_and_numbers(self):
     # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
     # with log-probs; 4 int32, a bool, a choice of 4, two words of key.
-    cache = 2 * 2 * 2 * 12 * 16 * 4
-    self.assertEqual(
-      decode.slot_bytes(_MODEL, _LIMITS), cache + 8 * 8 + 4 * 4 + 1 + 4 * 4 + 8
-    )
+    cache, others = 2 * 2 * 2 * 12 * 16 * 4, 8 * 8 + 4 * 4 + 1 + 4 * 4 + 8
+    for tensor in (1, 2):
+      self.assertEqual(
+        decode.slot_bytes(_LAYOUT, _LIMITS, tensor=tensor),
+        (cache / tensor, others),
+      )
 
   def test_rows_are_taken_by_their_slots(self):
     state, _ = _run(_started([[10], [40], [30]]), max_steps=4)

@@ -12,7 +12,7 @@ from jax.extend import core
 
 import tiny_model
 import tolerances
-from dapo_jax.model import decoder, kv_cache
+from dapo_jax.model import decoder, decoding, kv_cache
 
 _PROMPTS = ([5, 7, 9], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 58])
 
@@ -92,7 +92,7 @@ def _prefill(graphdef, params, rows):
 @functools.partial(jax.jit, static_argnums=0)
 def _step(graphdef, params, tokens, cache, positions):
   module = nnx.merge(graphdef, params)
-  hidden, cache = module.decode(tokens, cache, positions=positions)
+  hidden, cache = decoding.dense(module, tokens, cache, positions=positions)
   return hidden, jax.nn.log_softmax(module.logits(hidden)), cache
 
 
@@ -221,6 +221,30 @@ class ComputeTypeTest(absltest.TestCase):
       rms(logits['bfloat16'] - logits['float32']) / rms(logits['float32']),
       tolerances.BF16,
     )
+
+
+class ForSamplingTest(absltest.TestCase):
+  def test_in_bfloat16_it_halves_the_weights_and_changes_no_bit(self):
+    model = tiny_model.model(compute_dtype='bfloat16', qk_norm=True)
+    params = tiny_model.params(model)
+    taken = decoder.for_sampling(model, params)
+    block = taken['block']
+    for weight in (taken['embedding'], block['q'], block['k_bias']):
+      self.assertEqual(weight.dtype, jnp.bfloat16)
+    for scale in (taken['final_norm'], block['ffw_norm'], block['q_norm']):
+      self.assertEqual(scale.dtype, jnp.float32)
+    rows = _tokens(2, 9)
+    before, after = (
+      tiny_model.module(model, p).logits(tiny_model.hidden(model, p, rows))
+      for p in (params, taken)
+    )
+    np.testing.assert_array_equal(before, after)
+
+  def test_in_float32_they_are_the_same_without_a_value_head(self):
+    model = tiny_model.model()
+    params = tiny_model.params(model)
+    taken = decoder.for_sampling(model, params | {'value_head': jnp.ones(3)})
+    jax.tree.map(np.testing.assert_array_equal, taken, params)
 
 
 class PaddedVocabularyTest(absltest.TestCase):

@@ -11,7 +11,12 @@ from jax.sharding import NamedSharding
 import tiny_engine
 import tiny_model
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, jetstream_compat, token_choice
+from dapo_jax.sampling import (
+  cache_layout,
+  decode,
+  jetstream_compat,
+  token_choice,
+)
 from dapo_jax.sampling import engine as engine_lib
 
 _API = jetstream_compat.engine_api
@@ -378,9 +383,8 @@ class ManyDevicesTest(parameterized.TestCase):
   def test_the_state_stays_where_it_belongs(self, tensor):
     engine = tiny_engine.build(devices=8, tensor=tensor)
     params = jax.device_put(tiny_engine.params(), engine.params_shardings)
-    expected = decode.state_shardings(
-      tiny_engine.model(), engine.limits, engine.mesh
-    )
+    layout = cache_layout.make(tiny_engine.model(), engine.limits, engine.mesh)
+    expected = decode.state_shardings(layout, engine.mesh)
 
     def check(state):
       same = lambda array, sharding: self.assertTrue(

@@ -15,8 +15,9 @@ from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder, gguf_weights, hf_weights
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, scheduler, token_choice
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import scheduler, token_choice
 from dapo_jax.training import fetch, model_folder
 
 try:
@@ -219,7 +220,7 @@ class SmolLM2Test(absltest.TestCase):
       compute_dtype='float32',
       remat='none',
     )
-    limits = decode.Limits(
+    limits = limits_lib.Limits(
       slots=len(prompts),
       prompt_tokens=max(map(len, prompts)),
       response_tokens=64,

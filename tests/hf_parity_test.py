@@ -12,8 +12,9 @@ import tolerances
 from dapo_jax.model import decoder, hf_weights
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, scheduler, token_choice
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import scheduler, token_choice
 
 try:
   import torch
@@ -24,7 +25,7 @@ except ImportError:
   torch = transformers = None
 
 _FAMILIES = sorted(tiny_model.FAMILIES)
-_LIMITS = decode.Limits(slots=4, prompt_tokens=12, response_tokens=90)
+_LIMITS = limits_lib.Limits(slots=4, prompt_tokens=12, response_tokens=90)
 
 # Models of transformers' own making: the prefix of their classes, and what
 # their config says beside what all of these do.

@@ -13,8 +13,9 @@ import tiny_engine
 import tiny_model
 import tolerances
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, scheduler, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import scheduler, stop_strings, token_choice
 
 
 class _Log:
@@ -559,7 +560,7 @@ class PoisonTest(absltest.TestCase):
   """A cache in four blocks whose slots hold NaN and inf from before."""
 
   def test_what_a_slot_held_before_spoils_nothing(self):
-    limits = decode.Limits(slots=4, prompt_tokens=12, response_tokens=300)
+    limits = limits_lib.Limits(slots=4, prompt_tokens=12, response_tokens=300)
     engine, params = tiny_engine.build(limits=limits), tiny_engine.params()
     self.assertLen(engine.init_decode_state().cache.k[0], 4)
     prompts = tiny_engine.PROMPTS
@@ -586,7 +587,7 @@ class PoisonTest(absltest.TestCase):
 
 class CompilationTest(absltest.TestCase):
   def test_longer_rows_and_more_requests_compile_nothing_new(self):
-    limits = decode.Limits(slots=4, prompt_tokens=12, response_tokens=290)
+    limits = limits_lib.Limits(slots=4, prompt_tokens=12, response_tokens=290)
     engine, params = tiny_engine.build(limits=limits), tiny_engine.params()
     params = _params(engine)
     short = tiny_engine.sampling(limit_tokens=3)

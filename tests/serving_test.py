@@ -15,7 +15,8 @@ from unittest import mock
 from absl.testing import absltest, parameterized
 
 import tiny_run
-from dapo_jax.sampling import decode, token_choice
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import token_choice
 from dapo_jax.training import completion, serving
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -132,7 +133,7 @@ class LimitsTest(parameterized.TestCase):
     sizes = serving.Sizes(4, asked, 256)
     self.assertEqual(
       serving._limits(sizes, context_tokens=context),
-      decode.Limits(4, got, 256),
+      limits_lib.Limits(4, got, 256),
     )
 
   def test_no_prompt_is_longer_than_the_engine_takes(self):

@@ -13,11 +13,12 @@ from jax import monitoring
 import tiny_model
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, engine, scheduler, token_choice
+from dapo_jax.sampling import engine, scheduler, token_choice
+from dapo_jax.sampling import limits as limits_lib
 
 # Some responses end by themselves and some at the limit: of 61 ids, 4.
 EOS_IDS = (7, 20, 33, 46)
-LIMITS = decode.Limits(slots=8, prompt_tokens=12, response_tokens=20)
+LIMITS = limits_lib.Limits(slots=8, prompt_tokens=12, response_tokens=20)
 PROMPTS = tuple(
   np.random.default_rng(n).integers(61, size=n).astype(np.int32)
   for n in (3, 11, 1, 8, 12)
@@ -55,7 +56,7 @@ def params() -> decoder.Params:
 
 @functools.cache
 def build(
-  *, devices: int = 1, tensor: int = 1, limits: decode.Limits = LIMITS
+  *, devices: int = 1, tensor: int = 1, limits: limits_lib.Limits = LIMITS
 ) -> engine.Engine:
   """Returns an engine on the first devices; equal arguments share one."""
   return engine.Engine(

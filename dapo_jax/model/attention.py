@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from dapo_jax.model import paged_kernel
+
 
 def attention(
   q: Float[Array, 'B T N H'],
@@ -97,3 +99,32 @@ def cached_attention(
     )
     begin = end
   return out.reshape(slots, heads, head_dim).astype(v[0].dtype)
+
+
+def paged_attention(
+  q: Float[Array, 'S N H'],
+  pages: Float[Array, 'Q p X H'],
+  *,
+  table: Int[Array, 'S W'],
+  positions: Int[Array, ' S'],
+  kernel: bool,
+  window_tokens: int | None = None,
+) -> Float[Array, 'S N H']:
+  """Returns attention of one query a slot over its pages, up to its position.
+
+  A page holds p tokens, the heads of keys and values in turns (X = 2 K); row s
+  of the table names the pages of slot s, in order. With `kernel` it is the TPU
+  kernel, which reads the pages that are needed; without, all pages of a row
+  are gathered first, as the kernel's own reference does: for tests.
+  """
+  if kernel:
+    return paged_kernel.attend(
+      q, pages, table=table, positions=positions, window_tokens=window_tokens
+    )
+  slots, _, head_dim = q.shape
+  rows = pages[table].reshape(slots, -1, pages.shape[2], head_dim)
+  k = jnp.transpose(rows[:, :, 0::2], (0, 2, 3, 1))
+  v = jnp.swapaxes(rows[:, :, 1::2], 1, 2)
+  return cached_attention(
+    q, (k,), (v,), positions=positions, window_tokens=window_tokens
+  )

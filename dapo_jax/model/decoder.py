@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import attention as attention_lib
-from dapo_jax.model import kv_cache, rope
+from dapo_jax.model import rope
 from dapo_jax.model import spec as spec_lib
 
 Params = dict[str, Any]
@@ -200,57 +200,9 @@ class Decoder(nnx.Module):
       return nnx.merge(graphdef, layer_weights)(x, positions, attend)
 
     _, keys_values = jax.lax.scan(
-      layer, self._embed(tokens), (weights, *keys_values)
+      layer, self.embed(tokens), (weights, *keys_values)
     )
     return keys_values
-
-  def decode(
-    self,
-    tokens: Int[Array, ' S'],
-    cache: kv_cache.KVCache,
-    *,
-    positions: Int[Array, ' S'],
-    attend_blocks: int | None = None,
-  ) -> tuple[Float[Array, 'S D'], kv_cache.KVCache]:
-    """Returns the hidden state after one token a slot, and the new cache.
-
-    It attends to the first `attend_blocks` blocks of the cache, None = all: no
-    position of a slot that counts may be beyond them. Layers are unrolled here:
-    each updates its own donated buffers.
-    """
-    x = self._embed(tokens[:, None])
-    graphdef, weights = nnx.split(self.block)
-    keys, values = [], []
-    for i in range(self.spec.layers):
-
-      def attend(q, k, v, i=i):
-        k_blocks, v_blocks = (
-          kv_cache.write_keys(
-            cache.k[i][:attend_blocks], k[:, 0], positions=positions
-          ),
-          kv_cache.write_values(
-            cache.v[i][:attend_blocks], v[:, 0], positions=positions
-          ),
-        )
-        out = attention_lib.cached_attention(
-          q[:, 0],
-          k_blocks,
-          v_blocks,
-          positions=positions,
-          window_tokens=self.spec.window_tokens,
-        )
-        rest = len(k_blocks)
-        return out[:, None], (
-          k_blocks + cache.k[i][rest:],
-          v_blocks + cache.v[i][rest:],
-        )
-
-      layer = nnx.merge(graphdef, jax.tree.map(lambda w, i=i: w[i], weights))
-      x, (k, v) = layer(x, positions[:, None], attend)
-      keys.append(k)
-      values.append(v)
-    hidden = _rms_norm(x[:, 0], self.final_norm[...], self.spec.norm_eps)
-    return hidden, kv_cache.KVCache(tuple(keys), tuple(values))
 
   def logits(self, hidden: Float[Array, '... D']) -> Float[Array, '... V']:
     """Returns float32 logits; rows beyond `vocab_size` can't be sampled."""
@@ -275,8 +227,13 @@ class Decoder(nnx.Module):
       preferred_element_type=jnp.float32,
     )
 
-  def _embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
+  def embed(self, tokens: Int[Array, 'B T']) -> Float[Array, 'B T D']:
+    """Returns what the first layer is given."""
     return self.embedding[...].astype(self.dtype)[tokens]
+
+  def normed(self, x: Float[Array, '... D']) -> Float[Array, '... D']:
+    """Returns the hidden states that the last layer's output gives."""
+    return _rms_norm(x, self.final_norm[...], self.spec.norm_eps)
 
   def _attend_rows(self, q, k, v, positions, segment_ids, prefix_ids):
     return attention_lib.attention(
@@ -298,8 +255,8 @@ class Decoder(nnx.Module):
 
     if self.remat != 'none':
       layer = jax.checkpoint(layer, policy=_REMAT_POLICIES[self.remat])
-    x, kept = jax.lax.scan(layer, self._embed(tokens), weights)
-    return _rms_norm(x, self.final_norm[...], self.spec.norm_eps), kept
+    x, kept = jax.lax.scan(layer, self.embed(tokens), weights)
+    return self.normed(x), kept
 
 
 class Abstract(NamedTuple):
@@ -346,6 +303,22 @@ def with_value_head(model: Abstract, *, keep_token_head: bool) -> Abstract:
 def without_value_head(params: Params) -> Params:
   """Returns the parameters that sampling and export know."""
   return {k: v for k, v in params.items() if k != 'value_head'}
+
+
+def for_sampling(model: Abstract, params: Params) -> Params:
+  """Returns the parameters in the type that products take them in.
+
+  Sampling reads every weight for every token: half the bytes are half the
+  time. The result is the same to the bit, because a product converts its
+  weights anyway; the scales of norms, which are used in float32, stay.
+  """
+  dtype = nnx.merge(model.graphdef, model.shapes).dtype
+
+  def one(path, weight):
+    is_norm = path[-1].key.endswith('norm')
+    return weight if is_norm else weight.astype(dtype)
+
+  return jax.tree_util.tree_map_with_path(one, without_value_head(params))
 
 
 def random_params(model: Abstract, seed: int, *, shardings: Any) -> Params:

@@ -14,11 +14,13 @@ def put_rows(batch: Any, mesh: Mesh) -> Any:
   return jax.device_put(batch, mesh_lib.row_sharding(mesh, leading_axes=1))
 
 
-def resharder(shardings: Any) -> Callable[[Any], Any]:
-  """Returns the jitted identity that lays a tree out as `shardings` say.
+def resharder(
+  shardings: Any, change: Callable[[Any], Any] = lambda tree: tree
+) -> Callable[[Any], Any]:
+  """Returns a jitted `change` that lays a tree out as `shardings` say.
 
   Both layouts are over the same devices, so nothing passes through the host.
   One program serves every call: new parameters of the same shapes never
   compile again.
   """
-  return jax.jit(lambda tree: tree, out_shardings=shardings)
+  return jax.jit(change, out_shardings=shardings)

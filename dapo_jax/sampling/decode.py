@@ -3,7 +3,6 @@
 Pure functions of the parameters and the state; `engine` compiles them.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,22 +13,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from dapo_jax.model import decoder, kv_cache
+from dapo_jax.model import kv_cache, paged_cache
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import token_choice
-
-# The padded prompt lengths that JetStream's own tokenizer code produces.
-PREFILL_BUCKETS_TOKENS = tuple(2**i for i in range(4, 16))
-
-
-class Limits(NamedTuple):
-  """Sizes of an engine."""
-
-  slots: int
-  prompt_tokens: int
-  response_tokens: int
-  # A longer prompt is prefilled in parts of so many tokens.
-  prefill_tokens: int = 1024
+from dapo_jax.sampling import cache_layout, insertion, token_choice
+from dapo_jax.sampling import limits as limits_lib
 
 
 class Prefix(NamedTuple):
@@ -48,7 +35,7 @@ class Prefix(NamedTuple):
 class DecodeState(NamedTuple):
   """All slots. A slot that is not live stands still."""
 
-  cache: kv_cache.KVCache
+  cache: kv_cache.KVCache | paged_cache.PagedCache
   token: Int[Array, ' S']  # fed next
   position: Int[Array, ' S']  # of that token
   generated: Int[Array, ' S']  # response tokens so far
@@ -60,73 +47,40 @@ class DecodeState(NamedTuple):
   out_logp: Float[Array, 'S M']
 
 
-def bucket_tokens(length_tokens: int) -> int:
-  """Returns the smallest padded prompt length that holds this many tokens."""
-  for bucket in PREFILL_BUCKETS_TOKENS:
-    if length_tokens <= bucket:
-      return bucket
-  raise ValueError(
-    f'a prompt of {length_tokens} tokens is longer than the longest prefill '
-    f'bucket ({PREFILL_BUCKETS_TOKENS[-1]}); change '
-    '--config.data.max_prompt_tokens'
-  )
-
-
-def cache_tokens(limits: Limits) -> int:
-  """Returns the cache entries a slot needs, padding of the prompt included."""
-  return max(
-    bucket_tokens(limits.prompt_tokens),
-    limits.prompt_tokens + limits.response_tokens,
-  )
-
-
-def blocks_for(limits: Limits, longest_tokens: int) -> int:
-  """Returns how many blocks of the cache hold a row of so many tokens."""
-  sizes = kv_cache.block_tokens(cache_tokens(limits))
-  ends = itertools.accumulate(sizes)
-  return 1 + sum(end < longest_tokens for end in list(ends)[:-1])
-
-
 def slot_bytes(
-  model: decoder.Abstract, limits: Limits, *, tensor: int = 1
-) -> int:
-  """Returns the bytes that a slot takes on a device that holds it.
+  layout: cache_layout.Layout, limits: limits_lib.Limits, *, tensor: int = 1
+) -> tuple[float, int]:
+  """Returns the bytes of keys and values and of all else, for each slot.
 
-  The cache is split over `tensor` devices; tokens, log-probs and counters are
-  not.
+  On a device: keys and values are split over `tensor` of them; tokens,
+  log-probs and counters are not. Pages are counted as shared out evenly.
   """
-  one = jax.eval_shape(lambda: empty_state(model, limits._replace(slots=1)))
+  state = jax.eval_shape(lambda: empty_state(layout, limits))
   size = lambda tree: sum(
     x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)
   )
-  cache = size(one.cache)
-  return cache // tensor + size(one) - cache
+  cache = size(state.cache)
+  others = size(state) - cache
+  return cache / limits.slots / tensor, others // limits.slots
 
 
-def state_shardings(
-  model: decoder.Abstract, limits: Limits, mesh: Mesh
-) -> DecodeState:
+def state_shardings(layout: cache_layout.Layout, mesh: Mesh) -> DecodeState:
   """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))
-  heads = mesh_lib.ENGINE_RULES['kv_heads']
-  cache = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, heads, None, None))
-  blocks = (cache,) * len(kv_cache.block_tokens(cache_tokens(limits)))
-  layers = (blocks,) * model.spec.layers
   others = {f: slot for f in DecodeState._fields}
-  others['cache'] = kv_cache.KVCache(layers, layers)
+  others['cache'] = layout.shardings
   others['choice'] = token_choice.Choice(slot, slot, slot, slot)
   return DecodeState(**others)
 
 
-def empty_state(model: decoder.Abstract, limits: Limits) -> DecodeState:
+def empty_state(
+  layout: cache_layout.Layout, limits: limits_lib.Limits
+) -> DecodeState:
   """Returns slots of which none is live."""
   s, m = limits.slots, limits.response_tokens
-  dtype = jnp.dtype(nnx.merge(model.graphdef, model.shapes).dtype)
   zeros = lambda *shape, dtype=jnp.int32: jnp.zeros(shape, dtype)
   return DecodeState(
-    cache=kv_cache.empty(
-      model.spec, slots=s, cache_tokens=cache_tokens(limits), dtype=dtype
-    ),
+    cache=layout.empty(),
     token=zeros(s),
     position=zeros(s),
     generated=zeros(s),
@@ -188,25 +142,26 @@ def take_columns(
 
 
 def insert_group(
+  layout: cache_layout.Layout,
   *,
   state: DecodeState,
   prefix: Prefix,
-  slots,
-  keys,
-  limit,
-  choice: token_choice.Choice,
+  samples: insertion.Samples,
 ) -> DecodeState:
   """Returns the state with one prefix in the slots that exist."""
+  slots = samples.slots
   put = lambda field, value: field.at[slots].set(value, mode='drop')
   return state._replace(
-    cache=kv_cache.insert(state.cache, prefix.k, prefix.v, slots=slots),
+    cache=layout.insert(
+      state.cache, prefix.k, prefix.v, slots=slots, pages=samples.pages
+    ),
     token=put(state.token, prefix.last_token),
     position=put(state.position, prefix.length_tokens - 1),
     generated=put(state.generated, 0),
-    limit=put(state.limit, limit),
-    live=put(state.live, limit > 0),
-    sample_key=put(state.sample_key, keys),
-    choice=jax.tree.map(put, state.choice, choice),
+    limit=put(state.limit, samples.limits_tokens),
+    live=put(state.live, samples.limits_tokens > 0),
+    sample_key=put(state.sample_key, samples.keys),
+    choice=jax.tree.map(put, state.choice, samples.choice),
   )
 
 
@@ -215,7 +170,13 @@ def end_slots(*, state: DecodeState, slots: Bool[Array, ' S']) -> DecodeState:
   return state._replace(live=state.live & ~slots)
 
 
+def set_pages(*, state: DecodeState, table: Int[Array, 'S W']) -> DecodeState:
+  """Returns the state in which the slots have these pages of the cache."""
+  return state._replace(cache=state.cache._replace(table=table))
+
+
 def step(
+  layout: cache_layout.Layout,
   graphdef: Any,
   eos_ids: tuple[int, ...],
   params,
@@ -224,10 +185,12 @@ def step(
 ):
   """Returns the state one token later: the EOS is kept, then a slot ends."""
   model = nnx.merge(graphdef, params)
-  hidden, cache = model.decode(
+  hidden, cache = layout.decode(
+    model,
     state.token,
     state.cache,
     positions=state.position,
+    live=state.live,
     attend_blocks=attend_blocks,
   )
   token, logp = token_choice.choose(

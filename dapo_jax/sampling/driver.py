@@ -17,8 +17,9 @@ from jaxtyping import Int
 
 from dapo_jax.data import text_stream
 from dapo_jax.model import decoder
-from dapo_jax.sampling import decode, jetstream_compat
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import jetstream_compat
+from dapo_jax.sampling import limits as limits_lib
 
 _orchestrator = jetstream_compat.load_orchestrator()
 
@@ -165,7 +166,7 @@ class Driver(_orchestrator.Driver):
     """Returns (padded tokens, their number) without a BOS (JetStream)."""
     del tokenizer, is_bos, max_prefill_length
     tokens = request.prefill_content
-    padded = np.zeros(decode.bucket_tokens(len(tokens)), np.int32)
+    padded = np.zeros(limits_lib.bucket_tokens(len(tokens)), np.int32)
     padded[: len(tokens)] = tokens
     return padded, len(tokens)
 

@@ -6,7 +6,7 @@ one prompt, prefilled once, into several slots; `generate_chunk` decodes many
 tokens before it looks at the host.
 """
 
-import functools
+import logging
 from collections.abc import Sequence
 
 import jax
@@ -19,15 +19,17 @@ from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import (
+  cache_layout,
   decode,
   insertion,
   jetstream_compat,
   token_choice,
 )
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import pages as pages_lib
+from dapo_jax.sampling import programs as programs_lib
 
 engine_api = jetstream_compat.engine_api
-
-
 Samples = insertion.Samples
 
 
@@ -39,7 +41,7 @@ class Engine(engine_api.Engine):
     model: decoder.Abstract,
     tokenizer: tokenizers.Tokenizer,
     mesh: Mesh,
-    limits: decode.Limits,
+    limits: limits_lib.Limits,
     *,
     seed: int,
     serve_temperature: float = 1.0,
@@ -58,8 +60,15 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the limits do not fit the model or the mesh.
     """
-    _check_limits(limits, model, mesh)
-    self.limits = limits
+    limits_lib.check(
+      limits,
+      context_tokens=model.spec.context_tokens,
+      shards=mesh.shape[mesh_lib.SLOT_AXIS],
+    )
+    kind, why = cache_layout.choose(model, limits, mesh)
+    if why:
+      logging.getLogger(__name__).warning(why)
+    limits = self.limits = limits._replace(cache=kind)
     self.eos_ids = tuple(tokenizer.eos_ids)
     self.params_shardings = mesh_lib.shardings(
       model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
@@ -71,27 +80,9 @@ class Engine(engine_api.Engine):
     self._serve_temperature = serve_temperature
     self._served_count = 0
     self._params = None
-    state = decode.state_shardings(model, limits, mesh)
-    jit = functools.partial(
-      jax.jit, out_shardings=state, donate_argnames='state'
+    self._programs = programs_lib.make(
+      model, limits, mesh, eos_ids=self.eos_ids
     )
-    step = functools.partial(decode.step, model.graphdef, self.eos_ids)
-    self._init = jax.jit(
-      functools.partial(decode.empty_state, model, limits), out_shardings=state
-    )
-    self._prefill = jax.jit(
-      functools.partial(decode.prefill, model.graphdef, limits.prefill_tokens)
-    )
-    self._insert_group = jit(decode.insert_group)
-    self._end_slots = jit(decode.end_slots)
-    self._step = jit(step)
-    self._chunk = jit(
-      functools.partial(decode.chunk, step),
-      out_shardings=(state, None),
-      static_argnames='attend_blocks',
-    )
-    self._take_rows = jax.jit(decode.take_rows)
-    self._take_columns = jax.jit(decode.take_columns, static_argnames='count')
     self._warm_buckets: set[int] = set()
     self._warm_chunk = False
     # A chunk is left for so many free slots: idle ones cost a share of every
@@ -112,9 +103,9 @@ class Engine(engine_api.Engine):
         f'a prompt has {len(tokens)} tokens; it must have 1 to '
         f'{self.limits.prompt_tokens}; change --config.data.max_prompt_tokens'
       )
-    padded = np.zeros(decode.bucket_tokens(len(tokens)), np.int32)
+    padded = np.zeros(limits_lib.bucket_tokens(len(tokens)), np.int32)
     padded[: len(tokens)] = tokens
-    return self._prefill(params, padded, np.int32(len(tokens)))
+    return self._programs.prefill(params, padded, np.int32(len(tokens)))
 
   def insert_group(
     self, prefix: decode.Prefix, state: decode.DecodeState, samples: Samples
@@ -124,17 +115,34 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the samples may be longer than the engine's responses.
     """
-    least, most = samples.limits_tokens.min(), samples.limits_tokens.max()
+    self.check_limits(samples.limits_tokens)
+    state = self._warm_insertions(prefix, state)
+    for part in insertion.parts(samples):
+      state = self._insert(prefix, state, part)
+    return state
+
+  def check_limits(self, limits_tokens: Int[np.ndarray, ' G']) -> None:
+    """Raises a ValueError for responses longer than the engine's."""
+    least, most = limits_tokens.min(), limits_tokens.max()
     if not 0 < least <= most <= self.limits.response_tokens:
       raise ValueError(
         f'responses are limited to {least} to {most} tokens; a limit must be '
         f'1 to {self.limits.response_tokens}; change '
         '--config.rollout.max_response_tokens'
       )
-    state = self._warm_insertions(prefix, state)
-    for part in insertion.parts(samples):
-      state = self._insert(prefix, state, part)
-    return state
+
+  def new_pool(self) -> pages_lib.Pool:
+    """Returns the books of the cache's pages, none of them taken."""
+    shards = self._mesh.shape[mesh_lib.SLOT_AXIS]
+    return pages_lib.Pool(limits_lib.pool_sizes(self.limits, shards))
+
+  def set_pages(
+    self, state: decode.DecodeState, table: Int[np.ndarray, 'S W']
+  ) -> decode.DecodeState:
+    """Returns the state in which slots have these pages; donates `state`."""
+    if self.limits.cache != 'paged':
+      return state
+    return self._programs.set_pages(state=state, table=table)
 
   def _warm_insertions(self, prefix, state):
     """Compiles all widths for a new bucket at once, so that none does later."""
@@ -143,20 +151,27 @@ class Engine(engine_api.Engine):
       return state
     self._warm_buckets.add(bucket)
     for width in insertion.WIDTHS:
-      nowhere = insertion.nowhere(width, slots=self.limits.slots)
+      nowhere = insertion.nowhere(
+        width, slots=self.limits.slots, pages=self._own_pages(0)
+      )
       state = self._insert(prefix, state, nowhere)
     return state
 
   def _insert(self, prefix, state, samples: Samples):
-    padded = insertion.padded(samples, slots=self.limits.slots)
-    return self._insert_group(
+    if self.limits.cache != 'paged':
+      samples = samples._replace(pages=None)
+    return self._programs.insert_group(
       state=state,
       prefix=prefix,
-      slots=padded.slots,
-      keys=padded.keys,
-      limit=padded.limits_tokens,
-      choice=token_choice.as_arrays(padded.choice),
+      samples=insertion.padded(samples, slots=self.limits.slots),
     )
+
+  def _own_pages(self, slot: int) -> Int[np.ndarray, ' W'] | None:
+    """Returns a slot's pages where all have their own, as JetStream's do."""
+    if self.limits.cache != 'paged':
+      return None
+    shards = self._mesh.shape[mesh_lib.SLOT_AXIS]
+    return cache_layout.fixed_table(self.limits, shards)[slot]
 
   def generate_chunk(
     self,
@@ -183,9 +198,9 @@ class Engine(engine_api.Engine):
     """
     blocks = None
     if longest_tokens is not None:
-      blocks = decode.blocks_for(self.limits, longest_tokens + max_steps)
+      blocks = limits_lib.blocks_for(self.limits, longest_tokens + max_steps)
       state = self._warm_chunks(params, state)
-    return self._chunk(
+    return self._programs.chunk(
       params,
       state=state,
       max_steps=np.int32(max_steps),
@@ -198,9 +213,10 @@ class Engine(engine_api.Engine):
     if self._warm_chunk:
       return state
     self._warm_chunk = True
-    most = decode.blocks_for(self.limits, decode.cache_tokens(self.limits))
+    whole_row = limits_lib.cache_tokens(self.limits)
+    most = limits_lib.blocks_for(self.limits, whole_row)
     for blocks in range(1, most + 1):
-      state, _ = self._chunk(
+      state, _ = self._programs.chunk(
         params,
         state=state,
         max_steps=np.int32(0),
@@ -213,7 +229,7 @@ class Engine(engine_api.Engine):
     self, state: decode.DecodeState, slots: Bool[np.ndarray, ' S']
   ) -> decode.DecodeState:
     """Returns the state with the marked slots ended; donates `state`."""
-    return self._end_slots(state=state, slots=slots)
+    return self._programs.end_slots(state=state, slots=slots)
 
   def read_rows(
     self, state: decode.DecodeState, slots: Sequence[int]
@@ -226,12 +242,13 @@ class Engine(engine_api.Engine):
     width = self.refill_slots
     parts = [slots[i : i + width] for i in range(0, len(slots), width)]
     padded = [[*p, *[p[-1]] * (width - len(p))] for p in parts]
-    return [self._take_rows(state, np.array(p, np.int32)) for p in padded]
+    take = self._programs.take_rows
+    return [take(state, np.array(p, np.int32)) for p in padded]
 
   def warm_up(self) -> None:
     """Compiles what JetStream's driver calls, with the types it passes."""
     state = self.init_decode_state()
-    for bucket in decode.PREFILL_BUCKETS_TOKENS:
+    for bucket in limits_lib.PREFILL_BUCKETS_TOKENS:
       if bucket <= self.max_prefill_length:
         tokens = np.zeros(bucket, np.int32)
         prefix = self.prefill(params=None, padded_tokens=tokens, true_length=1)
@@ -255,7 +272,7 @@ class Engine(engine_api.Engine):
     generated yet is anything.
     """
     pad = [0] * (self.limits.slots - len(slots))
-    columns = self._take_columns(
+    columns = self._programs.take_columns(
       state.out_tokens,
       np.array([*slots, *pad], np.int32),
       np.array([*begins, *pad], np.int32),
@@ -279,12 +296,13 @@ class Engine(engine_api.Engine):
     excess = max(0, length - self.limits.prompt_tokens)
     # What is rolled behind the end is as good as padding: no token sees it.
     tokens, length = np.roll(tokens, -excess), np.int32(length - excess)
-    return self._prefill(self._params_or_last(params), tokens, length)
+    return self._programs.prefill(self._params_or_last(params), tokens, length)
 
   def generate(self, params, decode_state: decode.DecodeState):
     """Returns the state after one step, and its tokens (JetStream)."""
     was_live = decode_state.live.copy()
-    state = self._step(self._params_or_last(params), state=decode_state)
+    params = self._params_or_last(params)
+    state = self._programs.step(params, state=decode_state)
     valid = was_live.astype(jnp.int32)
     # The driver stops a request one step after its length passes the limit.
     length = state.generated + 1 - valid
@@ -311,7 +329,10 @@ class Engine(engine_api.Engine):
     slots = np.asarray([slot])
     limits = np.array([self.limits.response_tokens])
     choice = token_choice.Choice(temperature=self._serve_temperature)
-    samples = Samples(slots, np.asarray(keys), limits, choice)
+    pages = self._own_pages(slot)
+    if pages is not None:
+      pages = pages[None]
+    samples = Samples(slots, np.asarray(keys), limits, choice, pages)
     return self._insert(prefix, decode_state, samples)
 
   def set_params(self, params: decoder.Params) -> None:
@@ -344,7 +365,7 @@ class Engine(engine_api.Engine):
 
   def init_decode_state(self, *args, **kwargs) -> decode.DecodeState:
     """Returns empty slots (JetStream)."""
-    return self._init()
+    return self._programs.empty()
 
   @property
   def max_concurrent_decodes(self) -> int:
@@ -359,7 +380,7 @@ class Engine(engine_api.Engine):
   @property
   def max_prefill_length(self) -> int:
     """The longest padded prompt, [tokens] (JetStream)."""
-    return decode.bucket_tokens(self.limits.prompt_tokens)
+    return limits_lib.bucket_tokens(self.limits.prompt_tokens)
 
   @property
   def mesh(self) -> Mesh:
@@ -370,29 +391,3 @@ class Engine(engine_api.Engine):
   def colocated_cpus(self) -> None:
     """None are known (JetStream)."""
     return None
-
-
-def _check_limits(
-  limits: decode.Limits, model: decoder.Abstract, mesh: Mesh
-) -> None:
-  if limits.prefill_tokens not in decode.PREFILL_BUCKETS_TOKENS:
-    raise ValueError(
-      f'prompts are prefilled in parts of {limits.prefill_tokens} tokens; it '
-      f'must be one of {decode.PREFILL_BUCKETS_TOKENS}; change '
-      '--config.sampler.prefill_tokens'
-    )
-  longest = limits.prompt_tokens + limits.response_tokens
-  if longest > model.spec.context_tokens:
-    raise ValueError(
-      f'a prompt of {limits.prompt_tokens} and a response of '
-      f"{limits.response_tokens} tokens exceed the model's context "
-      f'({model.spec.context_tokens}); change '
-      '--config.data.max_prompt_tokens or '
-      '--config.rollout.max_response_tokens'
-    )
-  shards = mesh.shape[mesh_lib.SLOT_AXIS]
-  if limits.slots % shards:
-    raise ValueError(
-      f'the slots ({limits.slots}) must be divisible by the devices they '
-      f'are split over ({shards}); change --config.sampler.slots'
-    )

@@ -23,6 +23,9 @@ class Samples(NamedTuple):
   keys: UInt32[Array | np.ndarray, 'G 2']
   limits_tokens: Int[np.ndarray, ' G']
   choice: token_choice.Choice
+  # Pages to write the prompt to, see `pages.Pool.start`; None where slots have
+  # rows of their own.
+  pages: Int[np.ndarray, 'G W'] | None = None
 
 
 def parts(samples: Samples) -> Iterator[Samples]:
@@ -35,21 +38,34 @@ def parts(samples: Samples) -> Iterator[Samples]:
       keys[part],
       samples.limits_tokens[part],
       samples.choice,
+      None if samples.pages is None else samples.pages[part],
     )
 
 
-def nowhere(width: int, *, slots: int) -> Samples:
-  """Returns samples that no slot takes, to compile a program with."""
+def nowhere(
+  width: int, *, slots: int, pages: Int[np.ndarray, ' W'] | None
+) -> Samples:
+  """Returns samples that no slot takes, to compile a program with.
+
+  Args:
+    width: how many.
+    slots: of the engine.
+    pages: of a slot that has none; None where slots have rows of their own.
+  """
   return Samples(
     np.full(width, slots),
     np.zeros((width, 2), np.uint32),
     np.ones(width, np.int32),
     token_choice.Choice(temperature=0.0),
+    None if pages is None else np.tile(pages, (width, 1)),
   )
 
 
 def padded(samples: Samples, *, slots: int) -> Samples:
-  """Returns the samples filled up to the next size, in the slots' types."""
+  """Returns the samples filled up to the next size, in the slots' types.
+
+  What is filled in has no slot, and no page either: see `cache_layout`.
+  """
   count = len(samples.slots)
   width = next(w for w in WIDTHS if w >= count)
   fill = lambda x, value: np.concatenate(
@@ -59,5 +75,6 @@ def padded(samples: Samples, *, slots: int) -> Samples:
     fill(samples.slots.astype(np.int32), slots),
     fill(np.asarray(samples.keys), 0),
     fill(samples.limits_tokens.astype(np.int32), 1),
-    samples.choice,
+    token_choice.as_arrays(samples.choice),
+    None if samples.pages is None else fill(samples.pages, 0),
   )

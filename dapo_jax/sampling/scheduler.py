@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Int, UInt32
 from dapo_jax.model import decoder
 from dapo_jax.sampling import decode, stop_strings, token_choice
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import slots as slots_lib
 
 
 class Request(NamedTuple):
@@ -63,6 +64,10 @@ class ChunkReport(NamedTuple):
   # Of these, seconds from when the chunk before was done until this one was
   # handed to the device, which waited.
   host_s: float = 0.0
+  # Rows that gave way to older ones for want of pages, and the tokens they
+  # had: they are sampled again.
+  evicted: int = 0
+  lost_tokens: int = 0
 
   @property
   def busy_frac(self) -> float:
@@ -85,15 +90,18 @@ def generate(
   many slots as it has samples. The order of completion varies with the
   sizes; the tokens do not, as far as the arithmetic allows.
   """
-  table = _Table(engine.limits.slots)
-  waiting = deque(_waiting(requests, sampling))
+  table = slots_lib.Slots(engine.new_pool())
+  jobs = list(_jobs(requests, sampling))
+  waiting = deque(jobs)
   done: dict[int, dict[int, Completion]] = {}
   state, ended = engine.init_decode_state(), []
   ready = time.perf_counter()
   while waiting or table.busy or ended:
-    begin, prefills, steps = ready, 0, None
+    begin, sent, steps = ready, _Sent(), None
     if waiting or table.busy:
-      state, prefills = _refill(engine, params, state, table, waiting)
+      state, sent = _prepare(
+        engine, params, state, table, waiting, jobs, sampling.chunk_tokens
+      )
       state, steps = engine.generate_chunk(
         params,
         state,
@@ -131,67 +139,12 @@ def generate(
         ChunkReport(
           steps=int(steps),
           tokens=tokens,
-          prefills=prefills,
           slots=engine.limits.slots,
           seconds=ready - begin,
           host_s=prepared - begin,
+          **sent._asdict(),
         )
       )
-
-
-class _Table:
-  """What the host knows of the slots, without asking the device."""
-
-  def __init__(self, slots: int):
-    self.owners: list[tuple[int, int] | None] = [None] * slots
-    self._prompt_tokens = np.zeros(slots, np.int64)
-    self._generated = np.zeros(slots, np.int64)
-    # What was looked at for stop strings, if there are any.
-    self.texts: list[list[int]] = [[] for _ in range(slots)]
-    self._taken = np.zeros(slots, bool)
-
-  @property
-  def busy(self) -> bool:
-    """Whether any slot has an owner."""
-    return bool(self._taken.any())
-
-  @property
-  def free(self) -> list[int]:
-    """The slots without an owner."""
-    return np.flatnonzero(~self._taken).tolist()
-
-  @property
-  def longest_tokens(self) -> int:
-    """The longest row, prompt included."""
-    lengths = self._prompt_tokens + self._generated
-    return int(np.max(lengths, where=self._taken, initial=0))
-
-  def give(self, slot: int, owner: tuple[int, int], prompt_tokens: int) -> None:
-    """Gives a free slot to a sample."""
-    self.owners[slot], self._taken[slot] = owner, True
-    self._prompt_tokens[slot], self._generated[slot] = prompt_tokens, 0
-    self.texts[slot] = []
-
-  def advance(
-    self, live: np.ndarray, generated: np.ndarray
-  ) -> tuple[int, list[int]]:
-    """Returns the tokens since the last call, and the slots that ended."""
-    tokens = int(np.sum(generated - self._generated, where=self._taken))
-    self._generated = np.where(self._taken, generated, 0)
-    return tokens, np.flatnonzero(self._taken & ~live).tolist()
-
-  def advanced(self, generated: np.ndarray) -> list[int]:
-    """Returns the slots that have more tokens than at the last `advance`."""
-    more = self._taken & (generated > self._generated)
-    return np.flatnonzero(more).tolist()
-
-  def release(self, slots: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
-    """Frees slots; returns the owner and the response's length of each."""
-    found = []
-    for slot in slots:
-      found.append((self.owners[slot], int(self._generated[slot])))
-      self.owners[slot], self._taken[slot] = None, False
-    return found
 
 
 class _Ended(NamedTuple):
@@ -224,7 +177,7 @@ def _rows(parts) -> list[tuple[np.ndarray, np.ndarray]]:
   ]
 
 
-def _stop(engine, state, table: _Table, generated, sampling: Sampling):
+def _stop(engine, state, table: slots_lib.Slots, generated, sampling: Sampling):
   """Returns (state, tokens of each slot, which have a stop string).
 
   Responses with a string are cut at the token that completes it; so the
@@ -255,21 +208,27 @@ def _stop(engine, state, table: _Table, generated, sampling: Sampling):
 
 
 @dataclasses.dataclass
-class _Waiting:
-  """A request of which some samples have no slot yet."""
+class _Job:
+  """A request, and its samples that have no slot yet."""
 
   index: int
   request: Request
   keys: UInt32[np.ndarray, 'G 2']
   limits_tokens: Int[np.ndarray, ' G']
   choice: token_choice.Choice
-  started: int = 0
+  pending: deque[int]
   prefix: decode.Prefix | None = None
 
 
-def _waiting(
-  requests: Sequence[Request], sampling: Sampling
-) -> Iterator[_Waiting]:
+class _Sent(NamedTuple):
+  """What was done before a chunk; the fields are those of `ChunkReport`."""
+
+  prefills: int = 0
+  evicted: int = 0
+  lost_tokens: int = 0
+
+
+def _jobs(requests: Sequence[Request], sampling: Sampling) -> Iterator[_Job]:
   """Yields the requests with their noise, which is made in one go."""
   if not requests:
     return
@@ -284,34 +243,77 @@ def _waiting(
     limits = r.limits_tokens
     if limits is None:
       limits = np.full(r.samples, sampling.limit_tokens)
-    yield _Waiting(i, r, keys[i, : r.samples], limits, sampling.choice)
+    pending = deque(range(r.samples))
+    yield _Job(i, r, keys[i, : r.samples], limits, sampling.choice, pending)
 
 
-def _refill(engine, params, state, table: _Table, waiting: deque):
+def _prepare(engine, params, state, table, waiting, jobs, chunk_tokens: int):
+  """Returns (state ready for a chunk of so many tokens, what was done)."""
+  lost = table.make_room(chunk_tokens)
+  if lost:
+    gone = np.zeros(engine.limits.slots, bool)
+    gone[[slot for slot, _, _ in lost]] = True
+    state = engine.end_slots(state, gone)
+  for _, (index, g), _ in lost:
+    # Before all that have not begun. The noise is the sample's own: it will
+    # have the same tokens again.
+    if not jobs[index].pending:
+      waiting.appendleft(jobs[index])
+    jobs[index].pending.appendleft(g)
+  state, prefills = _refill(engine, params, state, table, waiting, chunk_tokens)
+  pages = table.new_pages()
+  if pages is not None:
+    state = engine.set_pages(state, pages)
+  return state, _Sent(prefills, len(lost), sum(tokens for _, _, tokens in lost))
+
+
+def _refill(engine, params, state, table, waiting, chunk_tokens: int):
   """Returns (state with the free slots filled, prompts prefilled)."""
   free, prefills = table.free, 0
   while free and waiting:
-    head = waiting[0]
-    prompt = head.request.prompt_tokens
-    if head.prefix is None:
-      head.prefix = engine.prefill_prompt(params, prompt)
+    job = waiting[0]
+    if job.prefix is None:
+      engine.check_limits(job.limits_tokens)
+      job.prefix = engine.prefill_prompt(params, job.request.prompt_tokens)
       prefills += 1
-    begin = head.started
-    end = min(head.request.samples, begin + len(free))
-    slots, free = free[: end - begin], free[end - begin :]
-    for g, slot in zip(range(begin, end), slots, strict=True):
-      table.give(slot, (head.index, g), len(prompt))
+    numbers, slots, fills = _start(job, free, table, chunk_tokens)
+    if not slots:
+      break
+    free = [slot for slot in free if slot not in slots]
     state = engine.insert_group(
-      head.prefix,
+      job.prefix,
       state,
       engine_lib.Samples(
         np.array(slots, np.int32),
-        head.keys[begin:end],
-        head.limits_tokens[begin:end],
-        head.choice,
+        job.keys[numbers],
+        job.limits_tokens[numbers],
+        job.choice,
+        np.array(fills),
       ),
     )
-    head.started = end
-    if end == head.request.samples:
-      waiting.popleft()
+    if job.pending:
+      break
+    job.prefix = None
+    waiting.popleft()
   return state, prefills
+
+
+def _start(job: _Job, free: Sequence[int], table, chunk_tokens: int):
+  """Returns (samples that got a slot, their slots, the pages to fill)."""
+  numbers, slots, fills = [], [], []
+  for slot in free:
+    if not job.pending:
+      break
+    fill = table.give(
+      slot,
+      (job.index, job.pending[0]),
+      prompt_tokens=len(job.request.prompt_tokens),
+      limit_tokens=int(job.limits_tokens[job.pending[0]]),
+      ahead_tokens=chunk_tokens,
+    )
+    # Another shard may have pages.
+    if fill is not None:
+      numbers.append(job.pending.popleft())
+      slots.append(slot)
+      fills.append(fill)
+  return numbers, slots, fills

@@ -18,8 +18,9 @@ from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.parallel import placement
 from dapo_jax.rewards import reward
 from dapo_jax.rollout import collect
-from dapo_jax.sampling import decode
+from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.training import download, model_folder
 
 # Contexts that a model of random weights is built for.
@@ -68,18 +69,17 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
-  limits = decode.Limits(
-    slots=config.sampler.slots,
-    prompt_tokens=config.data.max_prompt_tokens,
-    response_tokens=config.rollout.max_response_tokens,
-    prefill_tokens=config.sampler.prefill_tokens,
-  )
-  _check_cache(config, model, limits, len(devices))
+  engine_mesh = mesh_lib.engine_mesh(devices, tensor=config.sampler.tensor)
   engine = engine_lib.Engine(
     model,
     tokenizer,
-    mesh_lib.engine_mesh(devices, tensor=config.sampler.tensor),
-    limits,
+    engine_mesh,
+    capacity.fitted(
+      model,
+      _limits(config),
+      engine_mesh,
+      cache_gib=config.sampler.cache_gib,
+    ),
     seed=config.seed,
   )
   return Parts(
@@ -95,7 +95,18 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
       model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
     ),
     engine=engine,
-    to_engine=_to_engine(engine),
+    to_engine=_to_engine(model, engine),
+  )
+
+
+def _limits(config: FrozenConfigDict) -> limits_lib.Limits:
+  return limits_lib.Limits(
+    slots=config.sampler.slots,
+    prompt_tokens=config.data.max_prompt_tokens,
+    response_tokens=config.rollout.max_response_tokens,
+    prefill_tokens=config.sampler.prefill_tokens,
+    cache=config.sampler.cache,
+    page_tokens=config.sampler.page_tokens,
   )
 
 
@@ -119,11 +130,12 @@ def export(
 
 
 def _to_engine(
-  engine: engine_lib.Engine,
+  model: decoder.Abstract, engine: engine_lib.Engine
 ) -> Callable[[decoder.Params], decoder.Params]:
   """Returns what lays the policy's weights out as the engine wants them."""
-  reshard = placement.resharder(engine.params_shardings)
-  return lambda params: reshard(decoder.without_value_head(params))
+  return placement.resharder(
+    engine.params_shardings, functools.partial(decoder.for_sampling, model)
+  )
 
 
 def saved_model(
@@ -281,30 +293,6 @@ def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
       f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
       'devices that rows are split over (mesh.data x mesh.fsdp); change '
       '--config.learner.micro_batch_rows or --config.mesh.fsdp'
-    )
-
-
-def _check_cache(
-  config: FrozenConfigDict,
-  model: decoder.Abstract,
-  limits: decode.Limits,
-  devices: int,
-) -> None:
-  """Refuses more slots than there is memory for."""
-  most = config.sampler.cache_gib
-  if most is None:
-    return
-  tensor = config.sampler.tensor
-  shards = devices // tensor
-  slot_gib = decode.slot_bytes(model, limits, tensor=tensor) / 2**30
-  fit = int(most / slot_gib) * shards
-  if limits.slots > fit:
-    raise ValueError(
-      f'{limits.slots} slots over {shards} devices of {slot_gib:.3g} GiB each '
-      f'take {limits.slots * slot_gib / shards:.3g} GiB a device, more than '
-      f'sampler.cache_gib ({most:.3g}); {fit} slots fit; change '
-      '--config.sampler.slots, --config.sampler.cache_gib or '
-      '--config.rollout.max_response_tokens'
     )
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from dapo_jax.data import records, templates, tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, scheduler, token_choice
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import scheduler, token_choice
 from dapo_jax.training import model_folder
 
 
@@ -47,12 +48,14 @@ def run(
     model,
     tokenizer,
     mesh_lib.local_mesh(),
-    decode.Limits(
+    limits_lib.Limits(
       slots=1, prompt_tokens=len(tokens), response_tokens=max_tokens
     ),
     seed=seed,
   )
-  params = model_folder.load(folder, model, shardings=engine.params_shardings)
+  params = model_folder.load_for_sampling(
+    folder, model, shardings=engine.params_shardings
+  )
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.SERVE,
     seed=seed,

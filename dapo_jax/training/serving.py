@@ -7,8 +7,9 @@ from typing import NamedTuple
 from dapo_jax.data import records, templates, tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import decode, serve
 from dapo_jax.sampling import engine as engine_lib
+from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import serve
 from dapo_jax.training import interrupt, model_folder
 
 _USUAL_PROMPT_TOKENS = 1024
@@ -74,7 +75,9 @@ def run(
     serve_temperature=temperature,
   )
   engine.set_params(
-    model_folder.load(folder, model, shardings=engine.params_shardings)
+    model_folder.load_for_sampling(
+      folder, model, shardings=engine.params_shardings
+    )
   )
   engine.warm_up()
   with (
@@ -86,7 +89,7 @@ def run(
       time.sleep(_LOOK_S)
 
 
-def _limits(sizes: Sizes, *, context_tokens: int) -> decode.Limits:
+def _limits(sizes: Sizes, *, context_tokens: int) -> limits_lib.Limits:
   """Returns the sizes of the engine.
 
   Raises:
@@ -94,7 +97,7 @@ def _limits(sizes: Sizes, *, context_tokens: int) -> decode.Limits:
   """
   left = context_tokens - sizes.response_tokens
   prompt_tokens = sizes.prompt_tokens or min(_USUAL_PROMPT_TOKENS, left)
-  longest = decode.PREFILL_BUCKETS_TOKENS[-1]
+  longest = limits_lib.PREFILL_BUCKETS_TOKENS[-1]
   if prompt_tokens > longest:
     raise ValueError(
       f'a prompt of {prompt_tokens} tokens is longer than the engine takes '
@@ -106,4 +109,4 @@ def _limits(sizes: Sizes, *, context_tokens: int) -> decode.Limits:
       f"{sizes.response_tokens} tokens exceed the model's context "
       f'({context_tokens}); change --max_prompt_tokens or --max_tokens'
     )
-  return decode.Limits(sizes.slots, prompt_tokens, sizes.response_tokens)
+  return limits_lib.Limits(sizes.slots, prompt_tokens, sizes.response_tokens)

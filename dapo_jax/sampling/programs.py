@@ -1,0 +1,76 @@
+"""The programs of an engine: the functions of `decode`, jitted for one mesh.
+
+They can be compiled for devices that are not there: everything they take has
+a shape and a place that follow from the model, the limits and the mesh.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import Mesh
+
+from dapo_jax.model import decoder
+from dapo_jax.sampling import cache_layout, decode
+from dapo_jax.sampling import limits as limits_lib
+
+
+class Programs(NamedTuple):
+  """Jitted functions; those that return a state donate the one they take."""
+
+  empty: Callable[[], decode.DecodeState]
+  prefill: Callable[..., decode.Prefix]
+  insert_group: Callable[..., decode.DecodeState]
+  set_pages: Callable[..., decode.DecodeState]
+  end_slots: Callable[..., decode.DecodeState]
+  step: Callable[..., decode.DecodeState]
+  chunk: Callable[..., tuple[decode.DecodeState, jax.Array]]
+  take_rows: Callable[..., tuple[jax.Array, jax.Array]]
+  take_columns: Callable[..., jax.Array]
+
+
+def make(
+  model: decoder.Abstract,
+  limits: limits_lib.Limits,
+  mesh: Mesh,
+  *,
+  eos_ids: Sequence[int],
+) -> Programs:
+  """Returns the programs; compiles none."""
+  layout = cache_layout.make(model, limits, mesh)
+  state = decode.state_shardings(layout, mesh)
+  jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
+  step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
+  return Programs(
+    empty=jax.jit(
+      functools.partial(decode.empty_state, layout, limits),
+      out_shardings=state,
+    ),
+    prefill=jax.jit(
+      functools.partial(decode.prefill, model.graphdef, limits.prefill_tokens)
+    ),
+    insert_group=jit(functools.partial(decode.insert_group, layout)),
+    set_pages=jit(decode.set_pages),
+    end_slots=jit(decode.end_slots),
+    step=jit(step),
+    chunk=jit(
+      functools.partial(decode.chunk, step),
+      out_shardings=(state, None),
+      static_argnames='attend_blocks',
+    ),
+    take_rows=jax.jit(decode.take_rows),
+    take_columns=jax.jit(decode.take_columns, static_argnames='count'),
+  )
+
+
+def state_shapes(
+  model: decoder.Abstract, limits: limits_lib.Limits, mesh: Mesh
+) -> Any:
+  """Returns the state's shapes, types and places, for ahead of time."""
+  layout = cache_layout.make(model, limits, mesh)
+  shapes = jax.eval_shape(functools.partial(decode.empty_state, layout, limits))
+  place = lambda shape, sharding: jax.ShapeDtypeStruct(
+    shape.shape, shape.dtype, sharding=sharding
+  )
+  return jax.tree.map(place, shapes, decode.state_shardings(layout, mesh))
