@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
+from jax.experimental.pallas.ops.tpu import ragged_paged_attention
 
 import tolerances
 from dapo_jax.model import attention
@@ -188,6 +189,35 @@ class CachedAttentionTest(parameterized.TestCase):
       np.testing.assert_allclose(
         attend(*sizes), attend(9), atol=tolerances.F32_ATOL
       )
+
+
+class PagedAttentionTest(parameterized.TestCase):
+  @parameterized.product(window_tokens=(None, 5), kv_heads=(1, 2))
+  def test_it_is_what_the_kernel_is_a_kernel_for(self, window_tokens, kv_heads):
+    q = _random(4, 4, 8, seed=0)
+    pages = _random(13, 4, 2 * kv_heads, 8, seed=1)
+    order = np.random.default_rng(2).permutation(12).reshape(4, 3)
+    table, positions = jnp.asarray(order + 1), jnp.array([0, 3, 4, 11])
+    found = attention.paged_attention(
+      q,
+      pages,
+      table=table,
+      positions=positions,
+      kernel=False,
+      window_tokens=window_tokens,
+    )
+    # In plain operations, and with it the meaning of its arguments.
+    wanted = ragged_paged_attention.ref_ragged_paged_attention(
+      q,
+      pages,
+      positions + 1,
+      table,
+      jnp.arange(5, dtype=jnp.int32),
+      jnp.array([4], jnp.int32),
+      sm_scale=8**-0.5,
+      sliding_window=window_tokens,
+    )
+    np.testing.assert_allclose(found, wanted, atol=tolerances.F32_ATOL)
 
 
 if __name__ == '__main__':

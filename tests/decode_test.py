@@ -81,33 +81,6 @@ def _assert_same_slots(a, b, slots):
   )
 
 
-class SizesTest(parameterized.TestCase):
-  @parameterized.parameters(
-    (1, 16), (16, 16), (17, 32), (100, 128), (32768, 32768)
-  )
-  def test_a_prompt_gets_the_next_power_of_two(self, length, bucket):
-    self.assertEqual(limits_lib.bucket_tokens(length), bucket)
-
-  def test_a_prompt_beyond_the_last_bucket_is_refused(self):
-    with self.assertRaisesRegex(
-      ValueError, '32769 .*32768.*--config.data.max_prompt_tokens'
-    ):
-      limits_lib.bucket_tokens(32769)
-
-  @parameterized.parameters(
-    (12, 20, 32),  # 12 + 20
-    (17, 3, 32),  # the bucket of 17
-    (16, 1, 17),
-  )
-  def test_the_cache_holds_padded_prompts_and_whole_rows(
-    self, prompt, response, cache
-  ):
-    limits = limits_lib.Limits(
-      slots=1, prompt_tokens=prompt, response_tokens=response
-    )
-    self.assertEqual(limits_lib.cache_tokens(limits), cache)
-
-
 class ShardingsTest(absltest.TestCase):
   def test_slots_are_split_over_slot_and_caches_over_tensor_too(self):
     mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
@@ -285,16 +258,7 @@ class StandStillTest(absltest.TestCase):
       self.assertFalse(np.array_equal(now[0, 5], before[0, 5]))
 
 
-class BucketTest(absltest.TestCase):
-  def test_a_row_is_held_by_so_many_blocks(self):
-    # 32 + 256 entries are four blocks of 72; 16 + 40 are one.
-    blocks = functools.partial(
-      limits_lib.blocks_for, limits_lib.Limits(4, 32, 256)
-    )
-    found = [blocks(n) for n in (1, 72, 73, 144, 145, 216, 217, 288, 999)]
-    self.assertEqual(found, [1, 1, 2, 2, 3, 3, 4, 4, 4])
-    self.assertEqual(limits_lib.blocks_for(limits_lib.Limits(4, 16, 40), 56), 1)
-
+class ReadTest(absltest.TestCase):
   def test_a_slot_takes_cache_tokens_and_numbers(self):
     # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
     # with log-probs; 4 int32, a bool, a choice of 4, two words of key.

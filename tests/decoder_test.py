@@ -1,20 +1,17 @@
 """Tests of `model.decoder`."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
-from flax import nnx, traverse_util
+from flax import traverse_util
 from jax.extend import core
 
 import tiny_model
 import tolerances
-from dapo_jax.model import decoder, decoding, kv_cache
-
-_PROMPTS = ([5, 7, 9], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 58])
+from dapo_jax.model import decoder
 
 
 def _tokens(*shape, seed=0):
@@ -81,100 +78,6 @@ class PackedRowsTest(absltest.TestCase):
     np.testing.assert_array_equal(a[:, :8], b[:, :8])
     # Each later token sees it.
     self.assertGreater(np.abs(a - b)[:, 8:].max(axis=-1).min(), 1e-3)
-
-
-# Compiled once for all tests of a shape.
-@functools.partial(jax.jit, static_argnums=0)
-def _prefill(graphdef, params, rows):
-  return nnx.merge(graphdef, params).prefill(rows)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _step(graphdef, params, tokens, cache, positions):
-  module = nnx.merge(graphdef, params)
-  hidden, cache = decoding.dense(module, tokens, cache, positions=positions)
-  return hidden, jax.nn.log_softmax(module.logits(hidden)), cache
-
-
-class DecodeTest(parameterized.TestCase):
-  def _decode(
-    self, prompts, *, steps, replies=None, dtype='float32', **changes
-  ):
-    """Returns (tokens, logp of all tokens, hidden) after each given token.
-
-    Prompts are padded to 11 tokens and prefilled; then each slot's last
-    prompt token is decoded, and after it the reply, or else the likeliest.
-    """
-    model = tiny_model.model(compute_dtype=dtype, **changes)
-    params = tiny_model.params(model)
-    slots = len(prompts)
-    cache = kv_cache.empty(
-      model.spec, slots=slots, cache_tokens=24, dtype=dtype
-    )
-    rows = np.zeros((slots, 11), np.int32)
-    for row, prompt in zip(rows, prompts, strict=True):
-      row[: len(prompt)] = prompt
-    k, v = _prefill(model.graphdef, params, jnp.asarray(rows))
-    for i in range(slots):
-      cache = kv_cache.insert(cache, k[:, i], v[:, i], slots=jnp.array([i]))
-
-    tokens = jnp.array([prompt[-1] for prompt in prompts])
-    positions = jnp.array([len(prompt) - 1 for prompt in prompts])
-    out = []
-    for t in range(steps):
-      hidden, logp, cache = _step(
-        model.graphdef, params, tokens, cache, positions
-      )
-      out.append((logp.argmax(-1), logp, hidden))
-      given = replies is not None and t < replies.shape[1]
-      tokens = jnp.asarray(replies[:, t]) if given else out[-1][0]
-      positions += 1
-    return tuple(np.stack(part, axis=1) for part in zip(*out, strict=True))
-
-  def _whole_rows(self, prompts, replies, *, dtype='float32', **changes):
-    """Returns (logp of all tokens, hidden) from each last prompt token on."""
-    model = tiny_model.model(compute_dtype=dtype, **changes)
-    params = tiny_model.params(model)
-    rows = np.zeros((len(prompts), 17), np.int32)
-    for row, prompt, reply in zip(rows, prompts, replies, strict=True):
-      row[: len(prompt)] = prompt
-      row[len(prompt) :][: len(reply)] = reply
-    hidden = tiny_model.hidden(model, params, rows)
-    hidden = jnp.stack(
-      [h[len(p) - 1 :][:7] for h, p in zip(hidden, prompts, strict=True)]
-    )
-    logits = tiny_model.module(model, params).logits(hidden)
-    return jax.nn.log_softmax(logits), hidden
-
-  # A window of 4: it ends inside the prompts and inside the replies.
-  @parameterized.parameters(
-    {}, {'qk_norm': True, 'qkv_bias': False}, {'window_tokens': 4}
-  )
-  def test_step_by_step_equals_whole_rows(self, **changes):
-    replies = _tokens(2, 6)
-    _, logp, hidden = self._decode(
-      _PROMPTS, steps=7, replies=replies, **changes
-    )
-    row_logp, row_hidden = self._whole_rows(_PROMPTS, replies, **changes)
-    np.testing.assert_allclose(hidden, row_hidden, atol=tolerances.F32_ATOL)
-    np.testing.assert_allclose(logp, row_logp, atol=tolerances.DECODE_LOGP)
-
-  def test_in_bfloat16_it_is_near_whole_rows(self):
-    replies = _tokens(2, 6)
-    _, logp, _ = self._decode(
-      _PROMPTS, steps=6, replies=replies, dtype='bfloat16'
-    )
-    row_logp, _ = self._whole_rows(_PROMPTS, replies, dtype='bfloat16')
-    gap = np.take_along_axis(
-      logp - np.asarray(row_logp)[:, :6], replies[..., None], axis=-1
-    )
-    self.assertLess(np.sqrt(np.mean(gap**2)), tolerances.DECODE_LOGP_BF16_RMS)
-
-  def test_a_batch_of_lengths_decodes_as_each_prompt_alone(self):
-    together, _, _ = self._decode(_PROMPTS, steps=12)
-    for i, prompt in enumerate(_PROMPTS):
-      alone, _, _ = self._decode([prompt], steps=12)
-      np.testing.assert_array_equal(together[i], alone[0])
 
 
 class RematTest(absltest.TestCase):

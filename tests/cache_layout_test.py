@@ -1,0 +1,117 @@
+"""Tests of `sampling.cache_layout`."""
+
+import types
+from unittest import mock
+
+import jax
+import numpy as np
+from absl.testing import absltest, parameterized
+
+import tiny_engine
+import tiny_model
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import cache_layout
+
+_LIMITS = tiny_engine.LIMITS._replace(page_tokens=8)  # rows of 4 pages
+
+
+def _tpu_mesh(*, slot=1, tensor=1):
+  """Returns what is looked at of a mesh of TPUs."""
+  device = types.SimpleNamespace(platform='tpu')
+  return mock.Mock(
+    spec=jax.sharding.Mesh,
+    devices=np.array([[device] * tensor] * slot),
+    shape={'slot': slot, 'tensor': tensor},
+  )
+
+
+class ChooseTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('auto', 'dense'),
+    ('dense', 'dense'),
+    ('dense_int8', 'dense_int8'),
+    ('paged', 'paged'),
+  )
+  def test_elsewhere_rows_are_whole_unless_told(self, asked, given):
+    limits = _LIMITS._replace(cache=asked)
+    mesh = mesh_lib.local_mesh()
+    self.assertEqual(
+      cache_layout.choose(tiny_engine.model(), limits, mesh), (given, '')
+    )
+
+  @parameterized.parameters(
+    ('auto', 'paged'),
+    ('paged', 'paged'),
+    ('dense', 'dense'),
+    ('dense_int8', 'dense_int8'),
+  )
+  def test_on_tpus_the_kernel_decides(self, asked, given):
+    limits = _LIMITS._replace(cache=asked)
+    model = tiny_model.model(head_dim=128, compute_dtype='bfloat16')
+    self.assertEqual(
+      cache_layout.choose(model, limits, _tpu_mesh()), (given, '')
+    )
+
+  @parameterized.parameters('auto', 'paged')
+  def test_what_it_refuses_is_dense_and_says_why(self, asked):
+    limits = _LIMITS._replace(cache=asked)
+    kind, why = cache_layout.choose(tiny_engine.model(), limits, _tpu_mesh())
+    self.assertEqual(kind, 'dense')
+    self.assertRegex(why, '^rows are kept whole, not in pages: .* 12 entries')
+
+  def test_it_is_asked_about_what_a_device_holds(self):
+    # 4 key heads over 4 devices in bfloat16: one word; 2,048 slots over 8.
+    model = tiny_model.model(
+      head_dim=128, heads=12, kv_heads=12, compute_dtype='bfloat16'
+    )
+    limits = _LIMITS._replace(slots=4096, cache='auto')
+    for slot, tensor, given in (
+      (1, 1, 'dense'),
+      (4, 3, 'paged'),
+      (4, 2, 'dense'),  # 6 heads
+      (1, 3, 'dense'),  # 4,096 slots
+    ):
+      mesh = _tpu_mesh(slot=slot, tensor=tensor)
+      kind, _ = cache_layout.choose(model, limits, mesh)
+      self.assertEqual(kind, given)
+
+
+class FixedTableTest(absltest.TestCase):
+  def test_each_slot_has_pages_of_its_own_in_its_shard(self):
+    limits = _LIMITS._replace(slots=4, cache='paged')
+    table = cache_layout.fixed_table(limits, 2)
+    self.assertEqual(
+      table.tolist(), [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7]]
+    )
+
+  def test_of_fewer_pages_no_slot_has_any(self):
+    limits = _LIMITS._replace(slots=4, cache='paged', pages=7)
+    np.testing.assert_array_equal(
+      cache_layout.fixed_table(limits, 2), np.full((4, 4), 7)
+    )
+
+
+class LayoutTest(parameterized.TestCase):
+  @parameterized.parameters('dense', 'dense_int8', 'paged')
+  def test_shards_are_of_slots_and_of_heads(self, kind):
+    mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
+    limits = _LIMITS._replace(cache=kind)
+    layout = cache_layout.make(tiny_engine.model(), limits, mesh)
+    bytes_of = lambda x, shape: np.prod(shape) * x.dtype.itemsize
+    whole = sum(
+      bytes_of(x, x.shape)
+      for x in jax.tree.leaves(jax.eval_shape(layout.empty))
+    )
+    shard = jax.tree.map(
+      lambda x, where: bytes_of(x, where.shard_shape(x.shape)),
+      jax.eval_shape(layout.empty),
+      layout.shardings,
+    )
+    shard = sum(jax.tree.leaves(shard))
+    # An eighth each; of a table of pages a quarter.
+    table = 8 * 4 * 4 if kind == 'paged' else 0
+    self.assertEqual(shard, (whole - table) / 8 + table / 4)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,47 @@
+"""Tests of `sampling.programs`."""
+
+import jax
+import jax.numpy as jnp
+from absl.testing import absltest, parameterized
+
+import tiny_engine
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.sampling import programs
+
+
+class ProgramsTest(parameterized.TestCase):
+  @parameterized.parameters('dense', 'dense_int8', 'paged')
+  def test_shapes_alone_say_what_the_state_will_be(self, cache):
+    mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
+    limits = tiny_engine.LIMITS._replace(cache=cache)
+    model = tiny_engine.model()
+    made = programs.make(model, limits, mesh, eos_ids=(1,))
+    shapes = programs.state_shapes(model, limits, mesh)
+    state = made.empty()
+
+    def check(array, shape):
+      self.assertEqual((array.shape, array.dtype), (shape.shape, shape.dtype))
+      self.assertEqual(array.sharding, shape.sharding)
+
+    jax.tree.map(check, state, shapes)
+
+  def test_a_chunk_is_lowered_from_shapes_and_gives_up_the_state(self):
+    mesh = mesh_lib.local_mesh()
+    model, limits = tiny_engine.model(), tiny_engine.LIMITS
+    limits = limits._replace(cache='dense')
+    made = programs.make(model, limits, mesh, eos_ids=(1,))
+    state = programs.state_shapes(model, limits, mesh)
+    count = jax.ShapeDtypeStruct((), jnp.int32)
+    lowered = made.chunk.lower(
+      model.shapes,
+      state=state,
+      max_steps=count,
+      leave_after=count,
+      attend_blocks=1,
+    )
+    donated = [x.donated for x in jax.tree.leaves(lowered.args_info)]
+    self.assertEqual(sum(donated), len(jax.tree.leaves(state)))
+
+
+if __name__ == '__main__':
+  absltest.main()
