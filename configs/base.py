@@ -132,8 +132,7 @@ def _eval():
     top_k=0,
     top_p=1.0,
     min_p=0.0,
-    # Evaluate before the first step, after every so many rollout steps and
-    # at the end.
+    # Rollout steps between evaluations, also before the first and at the end.
     every_steps=10,
   )
 
@@ -200,9 +199,11 @@ def _reward():
     # Correctness reward of a right and of a wrong answer (DAPO eq. 7).
     right=1.0,
     wrong=-1.0,
-    # Of a response with no answer in it; None = as a wrong one (DCPO eq. 15:
-    # 1, 0 and -1).
+    # Of one without an answer; None = as a wrong one (DCPO eq. 15: 1, 0, -1).
     no_answer=config_dict.placeholder(float),
+    # Most time that a round of sampling or an evaluation waits for verdicts
+    # after its last response, [s]; then the run is saved and ends.
+    wait_s=600.0,
   )
 
 
@@ -324,8 +325,7 @@ def _optim():
     b1=0.9,
     b2=0.999,
     eps=1e-8,
-    # Decoupled weight decay of all weights but norms and biases (the script:
-    # 0.1).
+    # Decoupled decay of all weights but norms and biases (the script: 0.1).
     weight_decay=0.1,
     # Largest global norm of the gradient (the script: 1.0).
     max_grad_norm=1.0,
