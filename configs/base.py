@@ -135,8 +135,7 @@ def _eval():
     top_k=0,
     top_p=1.0,
     min_p=0.0,
-    # Evaluate before the first step, after every so many rollout steps and
-    # at the end.
+    # Rollout steps between evaluations, also before the first and at the end.
     every_steps=10,
   )
 
@@ -212,9 +211,11 @@ def _reward():
     # Correctness reward of a right and of a wrong answer (DAPO eq. 7).
     right=1.0,
     wrong=-1.0,
-    # Of a response with no answer in it; None = as a wrong one (DCPO eq. 15:
-    # 1, 0 and -1).
+    # Of one without an answer; None = as a wrong one (DCPO eq. 15: 1, 0, -1).
     no_answer=config_dict.placeholder(float),
+    # Most time that a round of sampling or an evaluation waits for verdicts
+    # after its last response, [s]; then the run is saved and ends.
+    wait_s=600.0,
   )
 
 

@@ -94,6 +94,7 @@ _ABOVE_0 = (
   'rollout.oversample',
   'sampler.cache_gib',
   'sampler.max_gap_nats',
+  'reward.wait_s',
   'rollout.temperature',
   'critic.coef',
   'critic.value_clip',

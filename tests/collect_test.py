@@ -1,14 +1,17 @@
 """Tests of `rollout.collect`, with a sampler made by hand."""
 
 import itertools
+import threading
+import time
 
 import numpy as np
 from absl.testing import absltest, parameterized
 
+import tiny_engine
 import tiny_groups
 from dapo_jax.data import records
 from dapo_jax.rewards import reward
-from dapo_jax.rollout import collect
+from dapo_jax.rollout import collect, grading
 from dapo_jax.sampling import scheduler, stop_strings
 
 _EOS = 1
@@ -35,6 +38,16 @@ def _completion(*tokens):
   )
 
 
+def _grading(judge, *, wait_s=60.0):
+  return grading.Grading(judge, wait_s, on_wait=lambda seconds: None)
+
+
+def _verdict(text):
+  return reward.Judgement(
+    correct=text == '7', correctness=2.0, overlong=-0.5, extracted=text
+  )
+
+
 class CollectTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
@@ -43,9 +56,7 @@ class CollectTest(parameterized.TestCase):
 
   def _judge(self, prompt, text, length_tokens):
     self.judged.append((prompt.id, text, length_tokens))
-    return reward.Judgement(
-      correct=text == '7', correctness=2.0, overlong=-0.5, extracted=text
-    )
+    return _verdict(text)
 
   def _collect(self, completions, order, *, samples=2):
     def sample(requests):
@@ -58,7 +69,7 @@ class CollectTest(parameterized.TestCase):
       encode=_encode,
       sample=sample,
       decode=_decode,
-      judge=self._judge,
+      grading=_grading(self._judge),
       samples_per_prompt=samples,
     )
 
@@ -100,7 +111,7 @@ class CollectTest(parameterized.TestCase):
   def test_the_judge_sees_the_response_alone_and_its_length_with_the_end(self):
     self._collect(self._COMPLETIONS, (0, 1, 2))
     ids = [tiny_groups.prompt(i).id for i in range(3)]
-    self.assertEqual(
+    self.assertCountEqual(
       self.judged,
       [
         (ids[0], '7', 2),
@@ -130,16 +141,17 @@ class StopTest(absltest.TestCase):
 
     def judge(prompt, text, length_tokens):
       seen.append((text, length_tokens))
-      return reward.Judgement(
-        correct=True, correctness=1.0, overlong=0.0, extracted=text
-      )
+      return _verdict(text)
+
+    def sample(requests):
+      yield 0, (completion,)
 
     [group] = collect.collect(
       _draws(1),
       encode=_encode,
-      sample=lambda requests: iter([(0, (completion,))]),
+      sample=sample,
       decode=stop_strings.decoder(_decode, (' 9',)),
-      judge=judge,
+      grading=_grading(judge),
       samples_per_prompt=1,
     )
     [response] = group.responses
@@ -147,6 +159,200 @@ class StopTest(absltest.TestCase):
     self.assertEqual(response.tokens.tolist(), [7, 8, 9])
     self.assertEqual((response.text, response.finish), ('7 8', 'stop'))
     self.assertEqual(seen, [('7 8', 3)])
+
+
+class BesideTest(parameterized.TestCase):
+  """Graders that are slow, raise or hang, beside a sampler made by hand."""
+
+  def setUp(self):
+    super().setUp()
+    # What hangs ends with the test.
+    self.released = threading.Event()
+    self.addCleanup(self.released.set)
+
+  def _collect(self, count, sample, judge, **changes):
+    return collect.collect(
+      _draws(count),
+      encode=_encode,
+      sample=sample,
+      decode=_decode,
+      grading=_grading(judge, **changes),
+      samples_per_prompt=2,
+    )
+
+  def _group(self, index):
+    """Returns what a sampler yields: the texts are '<index> 8', '<index> 9'."""
+    return index, (_completion(index, 8), _completion(index, 9))
+
+  def test_all_is_sampled_though_no_verdict_comes(self):
+    events, ended = [], threading.Event()
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      ended.wait(10)
+      events.append('verdict')
+      return _verdict(text)
+
+    def sample(requests):
+      for index in range(len(requests)):
+        events.append(f'asked for {index}')
+        yield self._group(index)
+      events.append('asked for no more')
+      ended.set()
+
+    self._collect(3, sample, judge)
+    self.assertEqual(
+      events,
+      [
+        *('asked for 0', 'asked for 1', 'asked for 2', 'asked for no more'),
+        *['verdict'] * 6,
+      ],
+    )
+
+  def test_order_of_verdicts_leaves_no_trace(self):
+    judged, others_done = [], threading.Event()
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      if text == '0 8':
+        others_done.wait(10)
+      judged.append(text)
+      if len(judged) == 5:
+        others_done.set()
+      return _verdict(text)
+
+    def sample(requests):
+      return (self._group(index) for index in range(len(requests)))
+
+    groups = self._collect(3, sample, judge)
+    self.assertEqual(judged[-1], '0 8')
+    self.assertEqual([g.draw.ordinal for g in groups], [10, 11, 12])
+    for index, group in enumerate(groups):
+      texts = (f'{index} 8', f'{index} 9')
+      self.assertEqual(group.extracted, texts)
+      self.assertEqual(tuple(r.text for r in group.responses), texts)
+
+  def test_a_judge_that_raises_ends_the_sampling_and_is_named(self):
+    yielded, fault = [], ZeroDivisionError('of the reward')
+    closed = []
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      if text == '1 9':
+        raise fault
+      return _verdict(text)
+
+    def sample(requests):
+      try:
+        for index in range(len(requests)):
+          yielded.append(index)
+          yield self._group(index)
+          time.sleep(1e-3)
+      except GeneratorExit:
+        closed.append(True)
+        raise
+
+    with self.assertRaisesRegex(
+      grading.JudgeError,
+      rf'response 1 \(from 0\) to prompt {tiny_groups.prompt(1).id} could not '
+      'be judged: ZeroDivisionError: of the reward',
+    ) as caught:
+      self._collect(5000, sample, judge)
+    self.assertIs(caught.exception.__cause__, fault)
+    self.assertEqual(closed, [True])
+    self.assertLess(len(yielded), 5000)
+
+  @parameterized.parameters(KeyboardInterrupt, MemoryError)
+  def test_what_the_sampler_raises_waits_for_no_judge(self, error):
+    judged = []
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      judged.append(text)
+      self.released.wait(60)
+      return _verdict(text)
+
+    def sample(requests):
+      for index in range(len(requests)):
+        yield self._group(index)
+      while len(judged) < 4:  # as many as there are threads
+        time.sleep(1e-3)
+      raise error
+
+    before = set(threading.enumerate())
+    with self.assertRaises(error):
+      self._collect(30, sample, judge)
+    threads = set(threading.enumerate()) - before
+    self.assertLen(threads, 4)
+    self.assertFalse(self.released.is_set())
+    # What nobody had begun to judge is dropped.
+    self.released.set()
+    for thread in threads:
+      thread.join(10)
+      self.assertFalse(thread.is_alive())
+    self.assertLen(judged, 4)
+
+  def test_verdicts_that_do_not_come_are_counted_and_their_prompts_named(self):
+    judged = []
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      if text in ('1 8', '1 9', '2 8'):
+        self.released.wait(60)
+      judged.append(text)
+      return _verdict(text)
+
+    def sample(requests):
+      for index in range(len(requests)):
+        yield self._group(index)
+      while len(judged) < 5:
+        time.sleep(1e-3)
+
+    ids = [tiny_groups.prompt(i).id for i in range(4)]
+    with self.assertRaisesRegex(
+      grading.MissingVerdictsError,
+      r'^3 verdicts are missing 0\.5 s after the last response '
+      rf'\(to prompts {ids[1]}, {ids[2]}\);.*--config\.reward\.wait_s ',
+    ):
+      self._collect(4, sample, judge, wait_s=0.5)
+
+
+class EngineTest(absltest.TestCase):
+  def test_every_chunk_is_decoded_before_the_first_verdict(self):
+    engine, reports, handed_over = tiny_engine.build(), [], []
+    sampled, chunks_at_verdict = threading.Event(), []
+
+    def judge(prompt, text, length_tokens):
+      del prompt, length_tokens
+      sampled.wait(60)
+      chunks_at_verdict.append(len(reports))
+      return _verdict(text)
+
+    def sample(requests):
+      for found in scheduler.generate(
+        engine,
+        tiny_engine.params(),
+        requests,
+        tiny_engine.sampling(),
+        report=reports.append,
+      ):
+        handed_over.append(len(reports))
+        yield found
+      sampled.set()
+
+    prompts = tiny_engine.PROMPTS
+    groups = collect.collect(
+      _draws(len(prompts)),
+      encode=lambda prompt: prompts[int(prompt.gold)],
+      sample=sample,
+      decode=tiny_engine.Tokenizer().decode,
+      grading=_grading(judge),
+      samples_per_prompt=4,
+    )
+    self.assertEqual([len(g.responses) for g in groups], [4] * len(prompts))
+    # A group was there to be judged long before the last chunk.
+    self.assertLess(handed_over[0], len(reports) - 3)
+    self.assertEqual(chunks_at_verdict, [len(reports)] * 4 * len(prompts))
 
 
 class TruncatedTest(absltest.TestCase):

@@ -197,7 +197,10 @@ class UnknownKeyTest(ConfigCase):
     ('data.arithmetc.terms', 'it is --config.data.arithmetic.terms'),
     ('optim.lr.x', 'the nearest is --config.optim.lr'),
     # Nothing near.
-    ('reward.zzz', 'there are reward.no_answer, reward.right, reward.wrong'),
+    (
+      'reward.zzz',
+      'there are reward.no_answer, reward.right, reward.wait_s, reward.wrong',
+    ),
   )
   def test_flag_names_the_right_key(self, path, hint):
     self.assert_told(
@@ -213,7 +216,7 @@ class UnknownKeyTest(ConfigCase):
   def test_section_is_no_key(self):
     self.assert_told(
       '--config.reward is a section; set --config.reward.no_answer or '
-      '--config.reward.right or '
+      '--config.reward.right or --config.reward.wait_s or '
       '--config.reward.wrong',
       '--config.reward=1',
     )

@@ -6,6 +6,8 @@ import io
 import json
 import pathlib
 import tempfile
+import threading
+from unittest import mock
 
 import jax
 from absl.testing import absltest
@@ -13,11 +15,13 @@ from absl.testing import absltest
 import tiny_groups
 import tiny_run
 from dapo_jax.monitor import catalogue
-from dapo_jax.sampling import token_choice
+from dapo_jax.rollout import grading
+from dapo_jax.sampling import scheduler, token_choice
 from dapo_jax.training import (
   assemble,
   checkpoint,
   evaluate,
+  interrupt,
   losses,
   trainer,
 )
@@ -82,7 +86,7 @@ def _measure(protocol, *, devices=1):
   parts = _parts(devices)
   params = assemble.initial_params(tiny_run.policy_config(), parts)
   return evaluate.measure(
-    parts, parts.to_engine(params), protocol, report=lambda _: None
+    parts, parts.to_engine(params), protocol, check=lambda: None
   )
 
 
@@ -109,6 +113,7 @@ class MeasureTest(absltest.TestCase):
             'eval.min_p': 0.02,
             'rollout.temperature': 0.7,
             'rollout.stop_strings': ('Q:',),
+            'reward.wait_s': 45.0,
           }
         )
       ),
@@ -118,6 +123,7 @@ class MeasureTest(absltest.TestCase):
         seed=5,
         limit_tokens=8,
         chunk_tokens=4,
+        wait_s=45.0,
         stop_strings=('Q:',),
       ),
     )
@@ -162,6 +168,43 @@ class MeasureTest(absltest.TestCase):
     self.assertLess(
       found['eval/length_mean_tokens'], whole['eval/length_mean_tokens']
     )
+
+  def _with_a_hanging_judge(self):
+    """Returns parts whose judge gives no verdict before the test ends."""
+    released, judge = threading.Event(), _parts().judge
+    self.addCleanup(released.set)
+
+    def hanging(*question):
+      released.wait(60)
+      return judge(*question)
+
+    return _parts()._replace(judge=hanging)
+
+  def test_the_wait_for_verdicts_has_a_limit_and_can_be_ended(self):
+    parts = self._with_a_hanging_judge()
+    params = assemble.initial_params(tiny_run.policy_config(), parts)
+    engine_params = parts.to_engine(params)
+    short = self.protocol._replace(wait_s=0.01)
+    # 6 problems of 2 samples.
+    with self.assertRaisesRegex(
+      grading.MissingVerdictsError, r'^12 verdicts .* 0\.01 s '
+    ):
+      evaluate.measure(parts, engine_params, short, check=lambda: None)
+    generate, sampled = scheduler.generate, []
+
+    def noted(*args, **kwargs):
+      yield from generate(*args, **kwargs)
+      sampled.append(True)
+
+    def check():
+      if sampled:
+        raise interrupt.Interrupted
+
+    with (
+      mock.patch.object(scheduler, 'generate', noted),
+      self.assertRaises(interrupt.Interrupted),
+    ):
+      evaluate.measure(parts, engine_params, self.protocol, check=check)
 
   def test_8_devices_grade_every_problem_once(self):
     if jax.device_count() < 8:
@@ -232,9 +275,19 @@ class RunTest(absltest.TestCase):
     self.assertEqual(found['sampled']['eval/accuracy_frac'], 0.0)
     self.assertIn('after step 4', printed)
     # The run's own settings hold, only how accuracy is measured is asked anew.
-    other = {'model.embed_dim': 64, 'model.path': '', 'eval.prompts': 3}
-    _, again = self._run(tiny_run.config(other))
+    other = {
+      'model.embed_dim': 64,
+      'model.path': '',
+      'eval.prompts': 3,
+      'reward.wait_s': 45.0,
+    }
+    with mock.patch.object(
+      evaluate, 'measure', side_effect=evaluate.measure
+    ) as measured:
+      _, again = self._run(tiny_run.config(other))
     self.assertEqual(again['sampled']['eval/prompts_count'], 3)
+    protocols = [call.args[2] for call in measured.call_args_list]
+    self.assertEqual([p.wait_s for p in protocols], [45.0, 45.0])
 
 
 if __name__ == '__main__':

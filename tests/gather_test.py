@@ -4,14 +4,15 @@ import functools
 import json
 import pathlib
 import tempfile
+import threading
 
 import ml_collections
 import numpy as np
 from absl.testing import absltest, parameterized
 
 import tiny_run
-from dapo_jax.rollout import dynamic_sampling, meter
-from dapo_jax.training import assemble, gather, losses, trainer
+from dapo_jax.rollout import dynamic_sampling, grading, meter
+from dapo_jax.training import assemble, gather, interrupt, losses, trainer
 
 
 class RuleTest(parameterized.TestCase):
@@ -109,6 +110,7 @@ class GatherTest(absltest.TestCase):
       first_ordinal=first_ordinal,
       totals=self.totals,
       on_chunk=lambda *chunk: self.chunks.append(chunk),
+      check=lambda: None,
     )
 
   def _texts(self, filled):
@@ -196,7 +198,50 @@ class GatherTest(absltest.TestCase):
         first_ordinal=0,
         totals=self.totals,
         on_chunk=lambda *_: 1 / 0,
+        check=lambda: None,
       )
+
+  def _hanging_judge(self):
+    """Returns a judge that gives no verdict before the test ends."""
+    released, judge = threading.Event(), self.trainer.parts.judge
+    self.addCleanup(released.set)
+
+    def hanging(*question):
+      released.wait(60)
+      return judge(*question)
+
+    return hanging
+
+  def test_the_wait_for_verdicts_is_counted_and_can_be_ended(self):
+    checks, judge = [], self._hanging_judge()
+
+    def check():
+      checks.append(self.totals.metrics()['time/reward_wait_s'])
+      if len(checks) == 3:
+        raise interrupt.Interrupted
+
+    with self.assertRaises(interrupt.Interrupted):
+      gather.gather(
+        self.trainer._replace(parts=self.trainer.parts._replace(judge=judge)),
+        self.params,
+        first_ordinal=0,
+        totals=self.totals,
+        on_chunk=lambda *_: None,
+        check=check,
+      )
+    self.assertLen(checks, 3)
+    self.assertGreater(checks[0], 0)
+    self.assertEqual(checks, sorted(set(checks)))
+
+  def test_the_limit_on_that_wait_is_the_configuration_s(self):
+    parts = self.trainer.parts._replace(judge=self._hanging_judge())
+    config = _with(self.trainer.config, 'reward.wait_s', 0.01)
+    # 1.5 * 4 draws of the only prompt.
+    with self.assertRaisesRegex(
+      grading.MissingVerdictsError,
+      r'^24 verdicts .* 0\.01 s .*\(to prompt \w+\);.*--config\.reward\.wait_s',
+    ):
+      self._gather(config=config, parts=parts)
 
 
 if __name__ == '__main__':

@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import tempfile
+import threading
 from unittest import mock
 
 import jax
@@ -17,7 +18,8 @@ from absl.testing import absltest, parameterized
 import tiny_run
 from dapo_jax.monitor import catalogue
 from dapo_jax.monitor import progress as progress_lib
-from dapo_jax.rollout import dynamic_sampling
+from dapo_jax.rewards import reward
+from dapo_jax.rollout import dynamic_sampling, grading, meter
 from dapo_jax.training import (
   assemble,
   checkpoint,
@@ -249,6 +251,7 @@ class ResumeTest(_StraightTest):
   @parameterized.parameters(
     # where, the last step that is saved, and the last that has its line
     ('rollout', 3, 3),
+    ('wait', 3, 3),
     ('update', 4, 4),
     ('evaluation', 3, 2),
   )
@@ -268,6 +271,14 @@ class ResumeTest(_StraightTest):
     self.assertEqual(
       [row['step'] for row in _metrics(self.folder)], list(range(written + 1))
     )
+    _train(self.config, self.folder)
+    self.assert_same_run(self.folder)
+
+  def test_a_fault_of_the_reward_loses_no_step(self):
+    with _interruption('judge'), self.assertRaises(grading.JudgeError):
+      _train(self.config, self.folder)
+    _, progress = _saved(self.config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 3)
     _train(self.config, self.folder)
     self.assert_same_run(self.folder)
 
@@ -303,10 +314,15 @@ class ResumeTest(_StraightTest):
 
 @contextlib.contextmanager
 def _interruption(where):
-  """Sends a signal once, in step 4 or in an evaluation."""
+  """Sends a signal once, in step 4 or in an evaluation, or judges no more."""
   kill = lambda number: os.kill(os.getpid(), number)
   show, row = progress_lib.Progress.rollout, progress_lib.Progress.step
   measure, seen = evaluate.measure, {'chunks': 0, 'evaluations': 0, 'step': 0}
+  judge, add_wait, waited = (
+    reward.judge,
+    meter.Meter.add_wait,
+    threading.Event(),
+  )
 
   def rollout(self, **shown):
     if seen['step'] == 3:
@@ -332,7 +348,22 @@ def _interruption(where):
       kill(signal.SIGINT)
     return measure(*args, **kwargs)
 
+  def judged(*args, **kwargs):
+    if where == 'judge' and seen['chunks']:
+      raise ZeroDivisionError
+    if where == 'wait' and seen['chunks']:
+      waited.wait(60)
+    return judge(*args, **kwargs)
+
+  def waits(self, seconds):
+    if where == 'wait' and seen['chunks'] and not waited.is_set():
+      kill(signal.SIGINT)
+      waited.set()
+    add_wait(self, seconds)
+
   with (
+    mock.patch.object(reward, 'judge', judged),
+    mock.patch.object(meter.Meter, 'add_wait', waits),
     mock.patch.object(progress_lib.Progress, 'rollout', rollout),
     mock.patch.object(progress_lib.Progress, 'step', step),
     mock.patch.object(evaluate, 'measure', measured),

@@ -1,5 +1,6 @@
 """Tests of `rollout.meter`."""
 
+import threading
 import time
 from unittest import mock
 
@@ -63,6 +64,36 @@ class MeterTest(absltest.TestCase):
       timed(prompt, 'text', 4)
     self.assertEqual(asked, [(prompt, 'text', 3), (prompt, 'text', 4)])
     self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
+
+  def test_no_thread_s_time_is_lost(self):
+    totals = meter.Meter()
+    verdict = reward.Judgement(True, 1.0, 0.0, '7')
+    timed = totals.timed(lambda *question: verdict)
+    other = threading.Thread(target=timed, args=(tiny_groups.prompt(0), '', 3))
+    # 0.25 s here, and 0.5 s in the other that begins and ends meanwhile.
+    ours, theirs = iter([1.0, 1.25]), iter([5.0, 5.5])
+
+    def clock():
+      if threading.current_thread() is other:
+        return next(theirs)
+      seconds = next(ours)
+      if seconds == 1.25:
+        other.start()
+        other.join()
+      return seconds
+
+    with mock.patch.object(time, 'perf_counter', clock):
+      timed(tiny_groups.prompt(0), '', 3)
+    self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
+
+  def test_waits_add_up(self):
+    totals = meter.Meter()
+    totals.add_wait(1.5)
+    totals.add_wait(0.25)
+    found = totals.metrics()
+    self.assertEqual(found['time/reward_wait_s'], 1.75)
+    self.assertEqual(found['time/reward_s'], 0.0)
+    catalogue.check(found)
 
 
 if __name__ == '__main__':

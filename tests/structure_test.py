@@ -44,6 +44,7 @@ HOST = (
   'dapo_jax/objective/returns.py',
   'dapo_jax/objective/weighting.py',
   'dapo_jax/rewards/',
+  'dapo_jax/rollout/grading.py',
   'configs/',
 )
 # Third-party modules that only these files may import.

@@ -15,7 +15,9 @@ from absl.testing import absltest, parameterized
 
 import tiny_run
 from dapo_jax.monitor import catalogue
-from dapo_jax.training import evaluate, supervised
+from dapo_jax.rewards import reward
+from dapo_jax.rollout import grading
+from dapo_jax.training import checkpoint, evaluate, supervised
 
 _CHANGES = {'sft.steps': 12, 'sft.eval_every_steps': 4}
 
@@ -140,6 +142,14 @@ class ResumeTest(_Test):
     )
     self.assertEqual(rows, straight)
 
+  def test_a_fault_of_the_reward_loses_no_update(self):
+    with _interruption('judge'), self.assertRaises(grading.JudgeError):
+      _run(self.folder)
+    with checkpoint.open_store(self.folder, keep=1) as store:
+      self.assertEqual(store.latest_step(), 4)
+    self.assertIn('done', _run(self.folder))
+    self.assertEqual(_policy(self.folder), _policy(_straight()))
+
   def test_other_settings_are_refused(self):
     with _interruption('update 6'):
       _run(self.folder)
@@ -149,9 +159,12 @@ class ResumeTest(_Test):
 
 @contextlib.contextmanager
 def _interruption(where):
-  """Sends a signal once: at an update, at a line, or in an evaluation."""
+  """Sends a signal once: at an update, at a line, or in an evaluation.
+
+  Or the second evaluation's judge raises.
+  """
   batch, line = supervised._batch, supervised._line
-  measure = evaluate.measure
+  measure, judge = evaluate.measure, reward.judge
   evaluations = []
 
   def interrupted_batch(trainer, step):
@@ -170,7 +183,13 @@ def _interruption(where):
       os.kill(os.getpid(), signal.SIGTERM)
     return measure(*args, **kwargs)
 
+  def judged(*args, **kwargs):
+    if where == 'judge' and len(evaluations) == 2:
+      raise ZeroDivisionError
+    return judge(*args, **kwargs)
+
   with (
+    mock.patch.object(reward, 'judge', judged),
     mock.patch.object(supervised, '_batch', interrupted_batch),
     mock.patch.object(supervised, '_line', interrupted_line),
     mock.patch.object(evaluate, 'measure', measured),

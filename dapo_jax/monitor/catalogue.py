@@ -238,7 +238,7 @@ METRICS: dict[str, Metric] = {
   ),
   'sampler/tokens_per_s': Metric(
     'tokens/s',
-    'Response tokens a second of sampling; graders count that outlast a chunk.',
+    'Response tokens a second of sampling, the wait for verdicts left out.',
   ),
   'sampler/slots_busy_frac': Metric(
     'frac', 'Share of slots holding an unfinished sequence, mean over decode.'
@@ -259,7 +259,14 @@ METRICS: dict[str, Metric] = {
     'had nothing to do.',
   ),
   'time/reward_s': Metric(
-    's', 'Wall time of judging responses, a part of the rollout.'
+    's',
+    'Seconds of judging responses, of all threads together; they judge while '
+    'the sampler goes on.',
+  ),
+  'time/reward_wait_s': Metric(
+    's',
+    'Wall time from the last response of a round to its last verdict, over '
+    'the rounds of this step; a part of the rollout.',
   ),
   'time/old_logp_s': Metric(
     's',

@@ -1,18 +1,18 @@
 """Turns draws into judged groups: sample, decode, grade."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
 from dapo_jax.data import records
-from dapo_jax.rewards import reward
+from dapo_jax.rollout import grading as grading_lib
 from dapo_jax.sampling import scheduler
 
 Sample = Callable[
   [Sequence[scheduler.Request]],
-  Iterator[tuple[int, tuple[scheduler.Completion, ...]]],
+  Generator[tuple[int, tuple[scheduler.Completion, ...]], None, None],
 ]
-Judge = Callable[[records.Prompt, str, int], reward.Judgement]
 
 
 def collect(
@@ -21,33 +21,48 @@ def collect(
   encode: Callable[[records.Prompt], np.ndarray],
   sample: Sample,
   decode: Callable[[Sequence[int]], str],
-  judge: Judge,
+  grading: grading_lib.Grading,
   samples_per_prompt: int,
 ) -> list[records.Group]:
   """Returns a judged group for every draw, in the order of the draws.
 
-  Groups are graded between two decode chunks, as they are complete; the order
-  of completion leaves no trace.
+  Groups go to the graders as they are complete, and sampling goes on whatever
+  these do; the order of completion and of the verdicts leaves no trace. When
+  a judge raises, sampling is ended at the next group that is complete.
 
   Args:
     draws: the prompts, each with its ordinal.
     encode: gives a prompt's token ids.
     sample: yields (number of the request, its completions) in any order.
     decode: gives the text of token ids, before a stop string.
-    judge: gives the verdict on (prompt, text, length in tokens).
+    grading: how the responses are judged.
     samples_per_prompt: G.
+
+  Raises:
+    JudgeError: a judge raised; names the prompt and the response.
+    MissingVerdictsError: verdicts are missing too long after the last response.
   """
   requests = [
     scheduler.Request(d.ordinal, encode(d.prompt), samples_per_prompt)
     for d in draws
   ]
-  groups: dict[int, records.Group] = {}
-  for index, completions in sample(requests):
-    responses = tuple(_response(c, decode) for c in completions)
-    groups[index] = _judged(
-      draws[index], requests[index].prompt_tokens, responses, judge
-    )
-  return [groups[i] for i in range(len(draws))]
+  with grading_lib.Graders(grading) as graders:
+    with contextlib.closing(sample(requests)) as sampled:
+      for index, completions in sampled:
+        for g, completion in enumerate(completions):
+          # Decoded here, while the device decodes on: several threads that
+          # compute in Python would hold up the dispatch of the next chunk.
+          response = _response(completion, decode)
+          graders.submit((index, g), draws[index].prompt, response)
+        graders.look()
+    graded = graders.finish()
+  members: list[list[grading_lib.Graded]] = [[] for _ in draws]
+  for index, g in sorted(graded):
+    members[index].append(graded[index, g])
+  return [
+    _group(draw, request.prompt_tokens, found)
+    for draw, request, found in zip(draws, requests, members, strict=True)
+  ]
 
 
 def truncated_as_wrong(group: records.Group, *, wrong: float) -> records.Group:
@@ -79,14 +94,12 @@ def _response(
   )
 
 
-def _judged(
+def _group(
   draw: records.Draw,
   prompt_tokens: np.ndarray,
-  responses: Iterable[records.Response],
-  judge: Judge,
+  graded: Sequence[grading_lib.Graded],
 ) -> records.Group:
-  responses = tuple(responses)
-  verdicts = [judge(draw.prompt, r.text, len(r.tokens)) for r in responses]
+  responses, verdicts = zip(*graded, strict=True)
   return records.Group(
     draw=draw,
     prompt_tokens=prompt_tokens,

@@ -1,10 +1,11 @@
 """Adds up what the sampler and the graders did in a rollout."""
 
+import threading
 import time
 
 from dapo_jax.data import records
 from dapo_jax.rewards import reward
-from dapo_jax.rollout import collect
+from dapo_jax.rollout import grading
 from dapo_jax.sampling import scheduler
 
 
@@ -13,7 +14,9 @@ class Meter:
 
   def __init__(self):
     self.tokens = 0
-    self.grading_s = 0.0
+    self._judging_s = 0.0
+    self._judging_lock = threading.Lock()
+    self._waited_s = 0.0
     self._steps = 0
     self._prefills = 0
     self._slot_steps = 0
@@ -29,13 +32,19 @@ class Meter:
     self._seconds += report.seconds
     self._host_s += report.host_s
 
-  def timed(self, judge: collect.Judge) -> collect.Judge:
-    """Returns the same judge with its time added up."""
+  def add_wait(self, seconds: float) -> None:
+    """Adds seconds in which nothing was left to do but wait for verdicts."""
+    self._waited_s += seconds
+
+  def timed(self, judge: grading.Judge) -> grading.Judge:
+    """Returns the same judge with its time added up, of all threads."""
 
     def timed_judge(prompt: records.Prompt, text: str, length_tokens: int):
       begin = time.perf_counter()
       verdict: reward.Judgement = judge(prompt, text, length_tokens)
-      self.grading_s += time.perf_counter() - begin
+      seconds = time.perf_counter() - begin
+      with self._judging_lock:
+        self._judging_s += seconds
       return verdict
 
     return timed_judge
@@ -51,7 +60,7 @@ class Meter:
     return self.tokens / self._slot_steps if self._slot_steps else 0.0
 
   def metrics(self) -> dict[str, int | float]:
-    """Returns the `sampler/` metrics and the grading time."""
+    """Returns the `sampler/` metrics and the times of grading."""
     return {
       'sampler/tokens_per_s': self.tokens_per_s,
       'sampler/slots_busy_frac': self.slots_busy_frac,
@@ -60,5 +69,6 @@ class Meter:
       'time/sampler_host_frac': (
         self._host_s / self._seconds if self._seconds else 0.0
       ),
-      'time/reward_s': self.grading_s,
+      'time/reward_s': self._judging_s,
+      'time/reward_wait_s': self._waited_s,
     }

@@ -17,7 +17,7 @@ from dapo_jax.objective import overlong
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.parallel import placement
 from dapo_jax.rewards import reward
-from dapo_jax.rollout import collect
+from dapo_jax.rollout import grading
 from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
@@ -34,7 +34,7 @@ class Parts(NamedTuple):
   train_prompts: list[records.Prompt]
   eval_prompts: list[records.Prompt]
   encode: Callable[[records.Prompt], np.ndarray]
-  judge: collect.Judge
+  judge: grading.Judge
   # Where the weights to start from are; None = random ones.
   model_folder: pathlib.Path | None
   model: decoder.Abstract
@@ -251,7 +251,7 @@ def _model(
   return decoder.abstract(spec, compute_dtype=c.compute_dtype, remat=c.remat)
 
 
-def _judge(config: FrozenConfigDict) -> collect.Judge:
+def _judge(config: FrozenConfigDict) -> grading.Judge:
   limit = config.rollout.max_response_tokens
 
   def punish(length_tokens: int) -> float:

@@ -38,6 +38,7 @@ CHANGEABLE = (
   'learner.micro_batch_rows',
   'filter.max_rounds',
   'filter.on_limit',
+  'reward.wait_s',
 )
 
 

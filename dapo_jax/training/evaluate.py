@@ -10,7 +10,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.model import decoder
-from dapo_jax.rollout import collect
+from dapo_jax.rollout import collect, grading
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import assemble, checkpoint
 
@@ -23,6 +23,7 @@ class Protocol(NamedTuple):
   seed: int
   limit_tokens: int
   chunk_tokens: int
+  wait_s: float  # most seconds to wait for verdicts after the last response
   stop_strings: tuple[str, ...] = ()
 
 
@@ -30,9 +31,9 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
 
   The policy is the newest checkpoint's of WORKDIR, with the settings that its
-  run was made with; only `eval`, `sampler` and `mesh` are this call's. Without
-  a checkpoint it is the model that the configuration names. Writes
-  WORKDIR/eval.json.
+  run was made with; only `eval`, `sampler`, `mesh` and `reward.wait_s` are
+  this call's. Without a checkpoint it is the model that the configuration
+  names. Writes WORKDIR/eval.json.
   """
   folder = pathlib.Path(workdir)
   saved = any((folder / 'checkpoints').glob('[0-9]*'))
@@ -54,7 +55,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   engine_params = parts.to_engine(params)
   results = {'step': step}
   for name, how in (('greedy', greedy), ('sampled', sampled)):
-    results[name] = measure(parts, engine_params, how, report=lambda _: None)
+    results[name] = measure(parts, engine_params, how, check=lambda: None)
     print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
   (folder / 'eval.json').write_text(json.dumps(results, indent=2) + '\n')
   print(f'written to {folder / "eval.json"}')
@@ -65,9 +66,10 @@ def _of_run(
 ) -> FrozenConfigDict:
   if store.latest_step() is None:
     return config
-  now = config.to_dict()
+  now, saved = config.to_dict(), store.saved_config()
   own = {section: now[section] for section in ('eval', 'sampler', 'mesh')}
-  return FrozenConfigDict(store.saved_config() | own)
+  own['reward'] = saved['reward'] | {'wait_s': now['reward']['wait_s']}
+  return FrozenConfigDict(saved | own)
 
 
 def protocol(config: FrozenConfigDict) -> Protocol:
@@ -83,6 +85,7 @@ def protocol(config: FrozenConfigDict) -> Protocol:
     seed=config.seed,
     limit_tokens=config.rollout.max_response_tokens,
     chunk_tokens=config.sampler.chunk_tokens,
+    wait_s=config.reward.wait_s,
     stop_strings=tuple(config.rollout.stop_strings),
   )
 
@@ -92,12 +95,14 @@ def measure(
   engine_params: decoder.Params,
   protocol: Protocol,
   *,
-  report: Callable[[scheduler.ChunkReport], None],
+  check: Callable[[], None],
 ) -> dict[str, int | float]:
   """Returns the `eval/` metrics of the evaluation prompts.
 
   The noise of a sample depends on the problem's number and the sample's, not
-  on the step: two evaluations of a run differ by the policy alone.
+  on the step: two evaluations of a run differ by the policy alone. `check` is
+  called after every decode chunk and during the wait for verdicts; what it
+  raises ends the evaluation.
   """
   draws = [
     records.Draw(i, 0, prompt) for i, prompt in enumerate(parts.eval_prompts)
@@ -116,10 +121,12 @@ def measure(
     draws,
     encode=parts.encode,
     sample=lambda requests: scheduler.generate(
-      parts.engine, engine_params, requests, sampling, report=report
+      parts.engine, engine_params, requests, sampling, report=lambda _: check()
     ),
     decode=stop_strings.decoder(parts.tokenizer.decode, protocol.stop_strings),
-    judge=parts.judge,
+    grading=grading.Grading(
+      parts.judge, protocol.wait_s, on_wait=lambda _: check()
+    ),
     samples_per_prompt=protocol.samples_per_prompt,
   )
   return metrics(groups)

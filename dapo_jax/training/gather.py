@@ -7,7 +7,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.model import decoder
-from dapo_jax.rollout import collect, dynamic_sampling, meter
+from dapo_jax.rollout import collect, dynamic_sampling, grading, meter
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import trainer as trainer_lib
 
@@ -38,8 +38,13 @@ def gather(
   first_ordinal: int,
   totals: meter.Meter,
   on_chunk: OnChunk,
+  check: Callable[[], None],
 ) -> dynamic_sampling.Filled:
-  """Returns a step's groups; adds what it took to `totals`."""
+  """Returns a step's groups; adds what it took to `totals`.
+
+  `check` is called often during the wait for verdicts, when no chunk is
+  decoded any more; what it raises ends the wait.
+  """
   config, parts = trainer.config, trainer.parts
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.TRAIN,
@@ -60,6 +65,10 @@ def gather(
     totals.add(chunk)
     on_chunk(totals, chunk, tallies[-1])
 
+  def on_wait(seconds: float) -> None:
+    totals.add_wait(seconds)
+    check()
+
   def draw(first_ordinal: int, count: int) -> list[records.Group]:
     groups = collect.collect(
       trainer.stream.take(first_ordinal, count),
@@ -68,7 +77,9 @@ def gather(
         parts.engine, engine_params, requests, sampling, report=report
       ),
       decode=decode,
-      judge=totals.timed(parts.judge),
+      grading=grading.Grading(
+        totals.timed(parts.judge), config.reward.wait_s, on_wait
+      ),
       samples_per_prompt=config.rollout.responses_per_prompt,
     )
     if config.overlong.truncated == 'wrong':

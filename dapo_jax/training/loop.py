@@ -24,7 +24,7 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.monitor import progress as progress_lib
 from dapo_jax.monitor import timers as timers_lib
 from dapo_jax.monitor import writers
-from dapo_jax.rollout import dynamic_sampling, meter, summary
+from dapo_jax.rollout import dynamic_sampling, grading, meter, summary
 from dapo_jax.training import (
   advantages,
   assemble,
@@ -56,6 +56,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
   Raises:
     ValueError: for settings that do not fit together or the work directory.
     SamplingLimitError: when no signal is found and the rule says 'error'.
+    JudgeError, MissingVerdictsError: see `rollout.grading`.
   """
   folder = pathlib.Path(workdir)
   _check_folder(folder)
@@ -155,7 +156,7 @@ def _run(trainer, store, folder, state, progress, changes):
         guard.check()
     except interrupt.Interrupted:
       pass
-    except dynamic_sampling.SamplingLimitError:
+    except (dynamic_sampling.SamplingLimitError, *grading.ERRORS):
       # Nothing was trained since the last boundary: keep it, then fail.
       store.save(state, progress, config.to_dict())
       raise
@@ -177,6 +178,7 @@ def _step(trainer, outlets: Outlets, state, progress):
         first_ordinal=progress.next_ordinal,
         totals=totals,
         on_chunk=_watch(trainer, outlets),
+        check=outlets.guard.check,
       )
     # 2. Groups -> packed rows; rewards -> advantages; then the updates.
     learned = learn.learn(
@@ -222,7 +224,7 @@ def _finish_step(trainer, outlets: Outlets, state, progress):
         trainer.parts,
         trainer.parts.to_engine(state.params),
         evaluate.protocol(config),
-        report=lambda _: outlets.guard.check(),
+        check=outlets.guard.check,
       )
     metrics |= timers.take()
     accuracy = metrics['eval/accuracy_frac']

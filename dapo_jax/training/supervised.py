@@ -11,6 +11,7 @@ from dapo_jax.data import records
 from dapo_jax.monitor import writers
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import placement
+from dapo_jax.rollout import grading
 from dapo_jax.training import (
   assemble,
   checkpoint,
@@ -92,6 +93,9 @@ def _train(trainer, store, metrics, guard) -> Result:
         found = _measure(trainer, state, guard.check)
       except interrupt.Interrupted:
         return Result(state, progress, finished=False)
+      except grading.ERRORS:
+        store.save(state, progress, trainer.config.to_dict())
+        raise
       if seen:
         found['sft/loss'] = float(np.mean([float(x) for x in seen]))
       metrics.write(step, found | {'sft/step_count': step})
@@ -127,7 +131,7 @@ def _measure(
     trainer.parts,
     trainer.parts.to_engine(state.params),
     evaluate.protocol(trainer.config),
-    report=lambda _: check(),
+    check=check,
   )
 
 
