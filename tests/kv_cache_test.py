@@ -164,6 +164,32 @@ class WriteTest(parameterized.TestCase):
       self.assertFalse(entries[0].any())
       self.assertTrue(entries[1, 1].all())
 
+  @parameterized.parameters(jnp.float32, jnp.int8)
+  def test_on_a_mesh_no_device_asks_another(self, dtype):
+    mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
+    split = lambda *axes: NamedSharding(mesh, P(mesh_lib.SLOT_AXIS, *axes))
+    heads = mesh_lib.ENGINE_RULES['kv_heads']
+    spec = tiny_model.spec(layers=1, kv_heads=2, head_dim=12)
+    cache = kv_cache.empty(spec, slots=8, cache_tokens=300, dtype=dtype)
+    specs = kv_cache.partition_specs(
+      cache, slots=mesh_lib.SLOT_AXIS, heads=heads
+    )
+    cache, new, positions = jax.device_put(
+      (cache, jnp.ones((8, 2, 12)), jnp.arange(8)),
+      (
+        jax.tree.map(lambda p: NamedSharding(mesh, p), specs),
+        split(heads),
+        split(),
+      ),
+    )
+    for write, (blocks,) in (
+      (_write_keys, cache.k),
+      (_write_values, cache.v),
+    ):
+      program = write.lower(blocks, new, positions=positions).compile()
+      for collective in ('all-gather', 'all-reduce', 'permute', 'all-to-all'):
+        self.assertNotIn(collective, program.as_text())
+
 
 class InsertTest(parameterized.TestCase):
   @parameterized.parameters(2, 3, 4, 5)

@@ -118,13 +118,15 @@ def write_keys(
 ) -> tuple[KeyBlock, ...]:
   """Returns the blocks of a layer with one key a slot at its position.
 
-  A position beyond the blocks is dropped.
+  A position beyond the blocks is dropped. Mapped over the slots, which tells
+  XLA that each is written by the device that holds it: with slots as indices
+  every device gathers the keys and places of all.
   """
-  rows = jnp.arange(new.shape[0])
   places = _places(positions, [stored(b)[0].shape[3] for b in blocks])
-  # The dots stand for heads and, in `Quantized.scale`, for heads alone.
+  # The dots stand for heads and their size; a scale has heads alone.
+  each = jax.vmap(lambda b, place, x: _set(b, (..., place), x))
   return tuple(
-    _set(b, (rows, ..., place), _encode(new, b))
+    each(b, place, _encode(new, b))
     for b, place in zip(blocks, places, strict=True)
   )
 
@@ -137,12 +139,12 @@ def write_values(
 ) -> tuple[ValueBlock, ...]:
   """Returns the blocks of a layer with one value a slot at its position.
 
-  A position beyond the blocks is dropped.
+  A position beyond the blocks is dropped; see `write_keys`.
   """
-  rows = jnp.arange(new.shape[0])
   places = _places(positions, [stored(b)[0].shape[2] for b in blocks])
+  each = jax.vmap(lambda b, place, x: _set(b, (slice(None), place), x))
   return tuple(
-    _set(b, (rows, slice(None), place), _encode(new, b))
+    each(b, place, _encode(new, b))
     for b, place in zip(blocks, places, strict=True)
   )
 
