@@ -1,12 +1,13 @@
 """Tests of `model.attention`."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
 from jax.experimental.pallas.ops.tpu import ragged_paged_attention
 
 import tolerances
-from dapo_jax.model import attention
+from dapo_jax.model import attention, kv_cache
 
 
 def _random(*shape, seed):
@@ -100,6 +101,35 @@ def _cached(k, v, *, sizes=None):
   )
 
 
+# Compiled once for all tests of a shape.
+_insert = jax.jit(kv_cache.insert)
+
+
+def _int8(k, v, *, sizes=None):
+  """Returns rows [S, C, K, H] as blocks of an int8 cache."""
+  zeros = lambda x: kv_cache.Quantized(
+    jnp.zeros(x.shape, jnp.int8),
+    jnp.zeros((*x.shape[:2], x.size // k[:, 0].size), jnp.bfloat16),
+  )
+  empty = (
+    (tuple(map(zeros, blocks)),) for blocks in _cached(k, v, sizes=sizes)
+  )
+  cache = kv_cache.KVCache(*empty)
+  for slot in range(len(k)):
+    cache = _insert(
+      cache, k[None, slot], v[None, slot], slots=jnp.array([slot])
+    )
+  return cache.k[0], cache.v[0]
+
+
+def _as_floats(k_blocks, v_blocks):
+  """Returns int8 blocks as float32 ones of the same numbers."""
+  scaled = lambda block, axis: (
+    block.values * jnp.expand_dims(block.scale.astype(jnp.float32), axis)
+  )
+  return [scaled(b, 2) for b in k_blocks], [scaled(b, 3) for b in v_blocks]
+
+
 class ContinuedAttentionTest(parameterized.TestCase):
   @parameterized.parameters(None, 1, 3)
   def test_a_part_is_that_of_the_whole_row(self, window_tokens):
@@ -163,11 +193,12 @@ class CachedAttentionTest(parameterized.TestCase):
       out, rows[slots, positions], atol=tolerances.F32_ATOL
     )
 
-  def test_entries_beyond_the_position_change_nothing(self):
+  @parameterized.parameters(_cached, _int8)
+  def test_entries_beyond_the_position_change_nothing(self, blocks):
     q = _random(1, 4, 8, seed=0)
     k, v = _random(1, 6, 2, 8, seed=1), _random(1, 6, 2, 8, seed=2)
     attend = lambda k, v: attention.cached_attention(
-      q, *_cached(k, v), positions=jnp.array([3])
+      q, *blocks(k, v), positions=jnp.array([3])
     )
     out = attend(k, v)
     other = attend(k.at[:, 4:].set(1e4), v.at[:, 4:].set(1e4))
@@ -189,6 +220,76 @@ class CachedAttentionTest(parameterized.TestCase):
       np.testing.assert_allclose(
         attend(*sizes), attend(9), atol=tolerances.F32_ATOL
       )
+
+  @parameterized.product(
+    kv_heads=(1, 2), window_tokens=(None, 3), sizes=(None, (4, 3, 2))
+  )
+  def test_an_int8_cache_is_that_of_its_numbers(
+    self, kv_heads, window_tokens, sizes
+  ):
+    q = _random(3, 4, 8, seed=0)
+    k, v = (_random(3, 9, kv_heads, 8, seed=s) for s in (1, 2))
+    attend = lambda blocks: attention.cached_attention(
+      q,
+      *blocks,
+      positions=jnp.array([8, 5, 0]),
+      window_tokens=window_tokens,
+    )
+    blocks = _int8(k, v, sizes=sizes)
+    np.testing.assert_allclose(
+      attend(blocks), attend(_as_floats(*blocks)), atol=tolerances.F32_ATOL
+    )
+
+  @parameterized.parameters(None, 3)
+  def test_an_int8_cache_is_as_near_as_its_rounding(self, window_tokens):
+    q = _random(3, 4, 8, seed=0)
+    k, v = (_random(3, 9, 2, 8, seed=s) for s in (1, 2))
+    attend = lambda blocks: attention.cached_attention(
+      q,
+      *blocks,
+      positions=jnp.array([8, 5, 0]),
+      window_tokens=window_tokens,
+    )
+    k_blocks, v_blocks = _int8(k, v)
+    # No number is off by more than e = half a scale. So no score is by more
+    # than d = H^-1/2 sum_h |q_h| e_k, no weight by more than its
+    # (exp(2 d) - 1)th part, and no sum of values by more than that of the
+    # largest value, and e_v.
+    half = lambda block: (
+      tolerances.INT8_SCALES * np.max(np.float64(block.scale), axis=(1, 2))
+    )
+    d = np.abs(q).sum(-1) / np.sqrt(8) * half(k_blocks[0])[:, None]
+    largest = np.abs(v).max(axis=(1, 2, 3))[:, None]
+    bound = np.expm1(2 * d) * largest + half(v_blocks[0])[:, None]
+    off = np.abs(attend((k_blocks, v_blocks)) - attend(_cached(k, v))).max(-1)
+    self.assertTrue((off <= bound).all(), (off, bound))
+
+  def test_in_bfloat16_an_int8_cache_is_as_near_as_bfloat16(self):
+    q = _random(3, 4, 8, seed=0).astype(jnp.bfloat16)
+    k, v = (_random(3, 9, 2, 8, seed=s) for s in (1, 2))
+    blocks = _int8(k, v)
+    attend = lambda q, blocks: attention.cached_attention(
+      q, *blocks, positions=jnp.array([8, 5, 0])
+    )
+    out = attend(q, blocks)
+    exact = attend(q.astype(jnp.float32), _as_floats(*blocks))
+    np.testing.assert_allclose(
+      out.astype(jnp.float32), exact, atol=tolerances.BF16
+    )
+
+  @parameterized.product(
+    of_queries=('float32', 'bfloat16'),
+    of_cache=('float32', 'bfloat16', 'int8'),
+  )
+  def test_the_type_is_the_queries_own(self, of_queries, of_cache):
+    q = _random(1, 4, 8, seed=0).astype(of_queries)
+    k, v = (_random(1, 6, 2, 8, seed=s) for s in (1, 2))
+    if of_cache == 'int8':
+      blocks = _int8(k, v)
+    else:
+      blocks = _cached(k.astype(of_cache), v.astype(of_cache))
+    out = attention.cached_attention(q, *blocks, positions=jnp.array([3]))
+    self.assertEqual(out.dtype, of_queries)
 
 
 class PagedAttentionTest(parameterized.TestCase):

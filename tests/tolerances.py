@@ -22,3 +22,6 @@ PARITY_BF16 = 3e-2
 # largest difference in float32, the root of the mean square in bfloat16.
 DECODE_LOGP = 1e-4
 DECODE_LOGP_BF16_RMS = 5e-2
+# A number against its int8 copy, in scales: half a step, and what the float32
+# quotient of less than 127.5 is off, 127.5 * 2^-24 = 7.6e-6.
+INT8_SCALES = 0.5 + 1e-5

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from dapo_jax.model import paged_kernel
+from dapo_jax.model import kv_cache, paged_kernel
 
 
 def attention(
@@ -62,8 +63,8 @@ def continued_attention(
 
 def cached_attention(
   q: Float[Array, 'S N H'],
-  k: Sequence[Float[Array, 'S K H _']],
-  v: Sequence[Float[Array, 'S K _ H']],
+  k: Sequence[kv_cache.KeyBlock],
+  v: Sequence[kv_cache.ValueBlock],
   *,
   positions: Int[Array, ' S'],
   window_tokens: int | None = None,
@@ -71,34 +72,58 @@ def cached_attention(
   """Returns attention of one query a slot over cache entries 0..position.
 
   With a window, over the last `window_tokens` of them. Keys and values come
-  in blocks, entry after entry; those that are not given are not looked at.
+  in blocks, entry after entry; those that are not given are not looked at. An
+  entry's scale multiplies its score and its weight, not what is stored.
   """
   slots, heads, head_dim = q.shape
-  kv_heads = k[0].shape[1]
+  kv_heads = kv_cache.stored(k[0])[0].shape[1]
   q = q.reshape(slots, kv_heads, heads // kv_heads, head_dim)
-  scores = [
-    jnp.einsum('skgh,skhc->skgc', q, b, preferred_element_type=jnp.float32)
-    for b in k
-  ]
-  scores = jnp.concatenate(scores, axis=-1)
+  scores = jnp.concatenate([_scores(q, b) for b in k], axis=-1)
   back = positions[:, None] - jnp.arange(scores.shape[-1])[None]
   seen = back >= 0
   if window_tokens is not None:
     seen = seen & (back < window_tokens)
   scores = jnp.where(seen[:, None, None], scores * head_dim**-0.5, -jnp.inf)
-  weights = jax.nn.softmax(scores, axis=-1).astype(v[0].dtype)
+  weights = jax.nn.softmax(scores, axis=-1)
   out, begin = 0.0, 0
   for b in v:
-    end = begin + b.shape[2]
+    end = begin + kv_cache.stored(b)[0].shape[2]
     # Added up in float32: blocks are no reason to round more often.
-    out += jnp.einsum(
-      'skgc,skch->skgh',
-      weights[..., begin:end],
-      b,
-      preferred_element_type=jnp.float32,
-    )
+    out += _weighted(weights[..., begin:end], b, dtype=q.dtype)
     begin = end
-  return out.reshape(slots, heads, head_dim).astype(v[0].dtype)
+  return out.reshape(slots, heads, head_dim).astype(q.dtype)
+
+
+def _scores(
+  q: Float[Array, 'S K g H'], block: kv_cache.KeyBlock
+) -> Float[Array, 'S K g _']:
+  """Returns the products of queries and the keys of a block, in float32."""
+  keys, scale = kv_cache.stored(block)
+  scores = jnp.einsum(
+    'skgh,skhc->skgc',
+    q,
+    keys.astype(q.dtype),
+    preferred_element_type=jnp.float32,
+  )
+  return scores if scale is None else scores * scale[:, :, None]
+
+
+def _weighted(
+  weights: Float[Array, 'S K g _'],
+  block: kv_cache.ValueBlock,
+  *,
+  dtype: DTypeLike,
+) -> Float[Array, 'S K g H']:
+  """Returns the weighted sums of a block's values, multiplied in `dtype`."""
+  values, scale = kv_cache.stored(block)
+  if scale is not None:
+    weights = weights * scale[:, :, None]
+  return jnp.einsum(
+    'skgc,skch->skgh',
+    weights.astype(dtype),
+    values.astype(dtype),
+    preferred_element_type=jnp.float32,
+  )
 
 
 def paged_attention(

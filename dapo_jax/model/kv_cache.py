@@ -2,14 +2,32 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, BFloat16, Float, Int, Int8
 
 from dapo_jax.model import spec as spec_lib
 
 # A cache of fewer entries than this is one block.
 _SPLIT_TOKENS = 256
+
+
+class Quantized(NamedTuple):
+  """A block of an int8 cache: each entry is its `values` times its `scale`.
+
+  One scale for each slot, head and entry, a 127th of the entry's largest
+  magnitude. In bfloat16: entries are divided by the scale as it is stored, so
+  its rounding makes a step wider by a 2^-8th at most, and no more than that.
+  """
+
+  values: Int8[Array, 'S K _ _']
+  scale: BFloat16[Array, 'S K _']
+
+
+KeyBlock = Float[Array, 'S K H _'] | Quantized
+ValueBlock = Float[Array, 'S K _ H'] | Quantized
 
 
 class KVCache(NamedTuple):
@@ -28,8 +46,8 @@ class KVCache(NamedTuple):
   would spoil whatever follows in its slot.
   """
 
-  k: tuple[tuple[Float[Array, 'S K H _'], ...], ...]
-  v: tuple[tuple[Float[Array, 'S K _ H'], ...], ...]
+  k: tuple[tuple[KeyBlock, ...], ...]
+  v: tuple[tuple[ValueBlock, ...], ...]
 
 
 def block_tokens(cache_tokens: int) -> tuple[int, ...]:
@@ -43,52 +61,90 @@ def block_tokens(cache_tokens: int) -> tuple[int, ...]:
 def empty(
   spec: spec_lib.Spec, *, slots: int, cache_tokens: int, dtype: DTypeLike
 ) -> KVCache:
-  """Returns a cache of zeros."""
+  """Returns a cache of zeros; with int8, one of `Quantized` blocks.
+
+  A key or value then takes H + 2 bytes, where bfloat16 takes 2 H.
+  """
   k_shape = lambda c: (slots, spec.kv_heads, spec.head_dim, c)
   v_shape = lambda c: (slots, spec.kv_heads, c, spec.head_dim)
+
+  def block(shape, entries):
+    values = jnp.zeros(shape(entries), dtype)
+    if values.dtype != jnp.int8:
+      return values
+    scale = jnp.zeros((slots, spec.kv_heads, entries), jnp.bfloat16)
+    return Quantized(values, scale)
 
   def buffers(shape):
     sizes = block_tokens(cache_tokens)
     return tuple(
-      tuple(jnp.zeros(shape(c), dtype) for c in sizes)
-      for _ in range(spec.layers)
+      tuple(block(shape, c) for c in sizes) for _ in range(spec.layers)
     )
 
   return KVCache(buffers(k_shape), buffers(v_shape))
 
 
+def partition_specs(
+  cache_shapes: KVCache, *, slots: str, heads: str | None
+) -> KVCache:
+  """Returns how each array of a cache is split over a mesh.
+
+  Args:
+    cache_shapes: a cache, or what `jax.eval_shape` says of one.
+    slots: the mesh axis that the slots are split over.
+    heads: the mesh axis that the heads are split over; None = whole.
+
+  Returns:
+    A cache with a `PartitionSpec` for each array.
+  """
+  rest = lambda x: (None,) * (x.ndim - 2)
+  return jax.tree.map(lambda x: P(slots, heads, *rest(x)), cache_shapes)
+
+
+def stored(
+  block: KeyBlock | ValueBlock,
+) -> tuple[Array, BFloat16[Array, 'S K _'] | None]:
+  """Returns a block's numbers and the scale of each entry, None = 1."""
+  if isinstance(block, Quantized):
+    return block.values, block.scale
+  return block, None
+
+
 def write_keys(
-  blocks: tuple[Float[Array, 'S K H _'], ...],
+  blocks: tuple[KeyBlock, ...],
   new: Float[Array, 'S K H'],
   *,
   positions: Int[Array, ' S'],
-) -> tuple[Float[Array, 'S K H _'], ...]:
+) -> tuple[KeyBlock, ...]:
   """Returns the blocks of a layer with one key a slot at its position.
 
-  A position beyond the blocks is dropped.
+  A position beyond the blocks is dropped. Mapped over the slots, which tells
+  XLA that each is written by the device that holds it: with slots as indices
+  every device gathers the keys and places of all.
   """
-  rows = jnp.arange(new.shape[0])
-  places = _places(positions, [b.shape[3] for b in blocks])
+  places = _places(positions, [stored(b)[0].shape[3] for b in blocks])
+  # The dots stand for heads and their size; a scale has heads alone.
+  each = jax.vmap(lambda b, place, x: _set(b, (..., place), x))
   return tuple(
-    b.at[rows, :, :, place].set(_finite(new, b.dtype), mode='drop')
+    each(b, place, _encode(new, b))
     for b, place in zip(blocks, places, strict=True)
   )
 
 
 def write_values(
-  blocks: tuple[Float[Array, 'S K _ H'], ...],
+  blocks: tuple[ValueBlock, ...],
   new: Float[Array, 'S K H'],
   *,
   positions: Int[Array, ' S'],
-) -> tuple[Float[Array, 'S K _ H'], ...]:
+) -> tuple[ValueBlock, ...]:
   """Returns the blocks of a layer with one value a slot at its position.
 
-  A position beyond the blocks is dropped.
+  A position beyond the blocks is dropped; see `write_keys`.
   """
-  rows = jnp.arange(new.shape[0])
-  places = _places(positions, [b.shape[2] for b in blocks])
+  places = _places(positions, [stored(b)[0].shape[2] for b in blocks])
+  each = jax.vmap(lambda b, place, x: _set(b, (slice(None), place), x))
   return tuple(
-    b.at[rows, :, place].set(_finite(new, b.dtype), mode='drop')
+    each(b, place, _encode(new, b))
     for b, place in zip(blocks, places, strict=True)
   )
 
@@ -106,12 +162,6 @@ def _places(
   return places
 
 
-def _finite(x: Float[Array, '...'], dtype: DTypeLike) -> Float[Array, '...']:
-  """Returns the entries in the cache's type, 0 where they are not finite."""
-  x = x.astype(dtype)
-  return jnp.where(jnp.isfinite(x), x, 0)
-
-
 def insert(
   cache: KVCache,
   prefix_k: Float[Array, 'L T K H'],
@@ -126,22 +176,49 @@ def insert(
   """
 
   def fill(blocks, prefix, *, keys: bool):
+    before = (slots, ...) if keys else (slots, slice(None))
+    to_blocks = lambda x: jnp.moveaxis(x, 0, -1 if keys else 1)
     filled, begin = [], 0
     for b in blocks:
-      size = b.shape[3] if keys else b.shape[2]
+      size = stored(b)[0].shape[3 if keys else 2]
       part = prefix[begin : begin + size]
       begin += size
-      count = part.shape[0]
-      if keys:
-        part = _finite(jnp.moveaxis(part, 0, 2), b.dtype)
-        b = b.at[slots, :, :, :count].set(part, mode='drop')
-      else:
-        part = _finite(jnp.swapaxes(part, 0, 1), b.dtype)
-        b = b.at[slots, :, :count].set(part, mode='drop')
-      filled.append(b)
+      entries = jax.tree.map(to_blocks, _encode(part, b))
+      filled.append(_set(b, (*before, slice(len(part))), entries))
     return tuple(filled)
 
   each = lambda layers, prefix, keys: tuple(
     fill(blocks, p, keys=keys) for blocks, p in zip(layers, prefix, strict=True)
   )
   return KVCache(each(cache.k, prefix_k, True), each(cache.v, prefix_v, False))
+
+
+def _set(block, index, new):
+  """Returns a block with each array's part at the index replaced."""
+  put = lambda old, part: old.at[index].set(part, mode='drop')
+  return jax.tree.map(put, block, new)
+
+
+def _encode(x: Float[Array, '... H'], block: KeyBlock | ValueBlock):
+  """Returns entries as a block of this kind holds them, in the order of x."""
+  if isinstance(block, Quantized):
+    return _quantized(_finite(x, jnp.float32))
+  return _finite(x, block.dtype)
+
+
+def _quantized(x: Float[Array, '... H']) -> Quantized:
+  """Returns finite entries in int8, none further off than half a scale."""
+  scale = jnp.max(jnp.abs(x), axis=-1) * (1 / 127)
+  # Entries of zeros divide by this; below it numbers lose their precision.
+  scale = jnp.maximum(scale, jnp.finfo(jnp.float32).tiny)
+  # Rounded by itself: XLA may leave out a cast to bfloat16 and back. If down,
+  # quotients reach 127 (1 + 2^-8) < 127.5: there is nothing to clip.
+  scale = jax.lax.reduce_precision(scale, exponent_bits=8, mantissa_bits=7)
+  values = jnp.round(x / scale[..., None]).astype(jnp.int8)
+  return Quantized(values, scale.astype(jnp.bfloat16))
+
+
+def _finite(x: Float[Array, '...'], dtype: DTypeLike) -> Float[Array, '...']:
+  """Returns the entries in the cache's type, 0 where they are not finite."""
+  x = x.astype(dtype)
+  return jnp.where(jnp.isfinite(x), x, 0)

@@ -105,10 +105,8 @@ def _dense(model, limits, mesh) -> Layout:
     del pages
     return kv_cache.insert(cache, k, v, slots=slots)
 
-  # Slots and heads come first, in scales too.
-  specs = jax.tree.map(
-    lambda x: P(mesh_lib.SLOT_AXIS, _HEADS, *[None] * (x.ndim - 2)),
-    jax.eval_shape(empty),
+  specs = kv_cache.partition_specs(
+    jax.eval_shape(empty), slots=mesh_lib.SLOT_AXIS, heads=_HEADS
   )
   return Layout(empty, _named(specs, mesh), decode, insert)
 
