@@ -41,6 +41,17 @@ class MeterTest(absltest.TestCase):
     self.assertEqual(found['time/sampler_host_frac'], 0.25)
     catalogue.check(found)
 
+  def test_tokens_that_were_lost_are_none(self):
+    totals = meter.Meter()
+    totals.add(_report())
+    totals.add(_report(evicted=2, lost_tokens=12))
+    self.assertEqual(totals.tokens, 48)
+    found = totals.metrics()
+    self.assertEqual(found['sampler/tokens_per_s'], 48)
+    self.assertEqual(found['sampler/evicted_count'], 2)
+    self.assertEqual(found['sampler/lost_tokens_frac'], 12 / 60)
+    self.assertEqual(found['sampler/slots_busy_frac'], 60 / 80)
+
   def test_nothing_yet_is_no_division_by_0(self):
     totals = meter.Meter()
     self.assertEqual(totals.tokens_per_s, 0.0)

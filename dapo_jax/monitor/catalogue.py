@@ -247,6 +247,12 @@ METRICS: dict[str, Metric] = {
     'count', 'Decode steps of this step, each of one token for all slots.'
   ),
   'sampler/prefill_count': Metric('count', 'Prompts prefilled in this step.'),
+  'sampler/evicted_count': Metric(
+    'count', 'Responses begun again because the pool of pages was empty.'
+  ),
+  'sampler/lost_tokens_frac': Metric(
+    'frac', 'Share of the sampled tokens that these responses had before.'
+  ),
   'time/step_s': Metric(
     's', 'Wall time of rollout and updates; evaluation and saving are apart.'
   ),

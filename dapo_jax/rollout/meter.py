@@ -20,12 +20,16 @@ class Meter:
     self._steps = 0
     self._prefills = 0
     self._slot_steps = 0
+    self._evicted = 0
+    self._lost_tokens = 0
     self._seconds = 0.0
     self._host_s = 0.0
 
   def add(self, report: scheduler.ChunkReport) -> None:
     """Adds one decode chunk."""
-    self.tokens += report.tokens
+    self.tokens += report.tokens - report.lost_tokens
+    self._evicted += report.evicted
+    self._lost_tokens += report.lost_tokens
     self._steps += report.steps
     self._prefills += report.prefills
     self._slot_steps += report.steps * report.slots
@@ -56,8 +60,15 @@ class Meter:
 
   @property
   def slots_busy_frac(self) -> float:
-    """Share of slot-steps that made a token."""
-    return self.tokens / self._slot_steps if self._slot_steps else 0.0
+    """Share of slot-steps that made a token, of no use later or not."""
+    made = self.tokens + self._lost_tokens
+    return made / self._slot_steps if self._slot_steps else 0.0
+
+  @property
+  def lost_frac(self) -> float:
+    """Share of the tokens made that had to be made again."""
+    made = self.tokens + self._lost_tokens
+    return self._lost_tokens / made if made else 0.0
 
   def metrics(self) -> dict[str, int | float]:
     """Returns the `sampler/` metrics and the times of grading."""
@@ -66,6 +77,8 @@ class Meter:
       'sampler/slots_busy_frac': self.slots_busy_frac,
       'sampler/decode_steps_count': self._steps,
       'sampler/prefill_count': self._prefills,
+      'sampler/evicted_count': self._evicted,
+      'sampler/lost_tokens_frac': self.lost_frac,
       'time/sampler_host_frac': (
         self._host_s / self._seconds if self._seconds else 0.0
       ),

@@ -60,11 +60,9 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the limits do not fit the model or the mesh.
     """
-    limits_lib.check(
-      limits,
-      context_tokens=model.spec.context_tokens,
-      shards=mesh.shape[mesh_lib.SLOT_AXIS],
-    )
+    self._shards = mesh.shape[mesh_lib.SLOT_AXIS]
+    context_tokens = model.spec.context_tokens
+    limits_lib.check(limits, context_tokens=context_tokens, shards=self._shards)
     kind, why = cache_layout.choose(model, limits, mesh)
     if why:
       logging.getLogger(__name__).warning(why)
@@ -133,8 +131,7 @@ class Engine(engine_api.Engine):
 
   def new_pool(self) -> pages_lib.Pool:
     """Returns the books of the cache's pages, none of them taken."""
-    shards = self._mesh.shape[mesh_lib.SLOT_AXIS]
-    return pages_lib.Pool(limits_lib.pool_sizes(self.limits, shards))
+    return pages_lib.Pool(limits_lib.pool_sizes(self.limits, self._shards))
 
   def set_pages(
     self, state: decode.DecodeState, table: Int[np.ndarray, 'S W']
@@ -170,8 +167,7 @@ class Engine(engine_api.Engine):
     """Returns a slot's pages where all have their own, as JetStream's do."""
     if self.limits.cache != 'paged':
       return None
-    shards = self._mesh.shape[mesh_lib.SLOT_AXIS]
-    return cache_layout.fixed_table(self.limits, shards)[slot]
+    return cache_layout.fixed_table(self.limits, self._shards)[slot]
 
   def generate_chunk(
     self,
@@ -331,6 +327,12 @@ class Engine(engine_api.Engine):
     choice = token_choice.Choice(temperature=self._serve_temperature)
     pages = self._own_pages(slot)
     if pages is not None:
+      if pages[0] == limits_lib.shard_pages(self.limits, self._shards):
+        raise ValueError(
+          f"JetStream's requests have pages of their own: {self.limits.pages} "
+          f'pages are too few for {self.limits.slots // self._shards} slots x '
+          f'{len(pages)} a device; change --config.sampler.cache_gib'
+        )
       pages = pages[None]
     samples = Samples(slots, np.asarray(keys), limits, choice, pages)
     return self._insert(prefix, decode_state, samples)
