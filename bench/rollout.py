@@ -325,7 +325,9 @@ def _random_sampler(shape: dict[str, int], *, large: bool) -> _Sampler:
     limits_lib.Limits(_BATCH, 512, _LONGEST),
     seed=0,
   )
-  params = decoder.random_params(model, 0, shardings=made.params_shardings)
+  params = made.place(
+    decoder.random_params(model, 0, shardings=made.params_shardings)
+  )
   return _Sampler(made, params, vocab_size=vocab)
 
 

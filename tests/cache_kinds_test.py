@@ -17,7 +17,7 @@ _PAGED = tiny_engine.LIMITS._replace(cache='paged', page_tokens=8)
 
 @functools.cache
 def _params(engine):
-  return jax.device_put(tiny_engine.params(), engine.params_shardings)
+  return engine.place(tiny_engine.params())
 
 
 def _generate(engine, requests=None):

@@ -149,6 +149,18 @@ class ForSamplingTest(absltest.TestCase):
     taken = decoder.for_sampling(model, params | {'value_head': jnp.ones(3)})
     jax.tree.map(np.testing.assert_array_equal, taken, params)
 
+  def test_not_stacked_the_block_is_its_layers(self):
+    model = tiny_model.model()
+    params = tiny_model.params(model)
+    layers = decoder.for_sampling(model, params, stacked=False)['block']
+    self.assertLen(layers, 2)
+    for i, layer in enumerate(layers):
+      jax.tree.map(
+        lambda w, whole, i=i: np.testing.assert_array_equal(w, whole[i]),
+        layer,
+        params['block'],
+      )
+
 
 class PaddedVocabularyTest(absltest.TestCase):
   def test_rows_that_are_no_token_are_never_likeliest(self):

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from absl.testing import absltest, parameterized
-from flax import nnx
 
 import tiny_model
 import tolerances
-from dapo_jax.model import decoding, kv_cache, paged_cache
+from dapo_jax.model import decoder, decoding, kv_cache, paged_cache
 
 _PROMPTS = ([5, 7, 9], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 58])
 
@@ -22,13 +21,15 @@ def _tokens(*shape, seed=0):
 # Compiled once for all tests of a shape.
 @functools.partial(jax.jit, static_argnums=0)
 def _prefill(graphdef, params, rows):
-  return nnx.merge(graphdef, params).prefill(rows)
+  return decoding.prefill(*decoding.bind(graphdef, params), rows)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(graphdef, params, tokens, cache, positions):
-  module = nnx.merge(graphdef, params)
-  hidden, cache = decoding.dense(module, tokens, cache, positions=positions)
+  module, layers = decoding.bind(graphdef, params)
+  hidden, cache = decoding.dense(
+    module, layers, tokens, cache, positions=positions
+  )
   return hidden, jax.nn.log_softmax(module.logits(hidden)), cache
 
 
@@ -113,12 +114,40 @@ class DenseTest(parameterized.TestCase):
       np.testing.assert_array_equal(together[i], alone[0])
 
 
+class BindTest(parameterized.TestCase):
+  @parameterized.parameters(False, True)
+  def test_layers_are_the_same_stacked_or_each_by_itself(self, in_parts):
+    model = tiny_model.model()
+    params = tiny_model.params(model)
+    rows = jnp.asarray(_tokens(1, 8))
+    nothing = jnp.zeros((2, 1, 8, 2, 12))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(graphdef, params):
+      bound = decoding.bind(graphdef, params)
+      if not in_parts:
+        return decoding.prefill(*bound, rows)
+      first = decoding.prefill_part(
+        *bound, rows[:, :4], (nothing, nothing), begin=jnp.int32(0)
+      )
+      return decoding.prefill_part(
+        *bound, rows[:, 4:], first, begin=jnp.int32(4)
+      )
+
+    stacked = run(model.graphdef, params)
+    apart = run(
+      model.graphdef, decoder.for_sampling(model, params, stacked=False)
+    )
+    for a, b in zip(stacked, apart, strict=True):
+      np.testing.assert_allclose(a, b, atol=tolerances.F32_ATOL)
+
+
 class PagedTest(parameterized.TestCase):
   @parameterized.parameters({}, {'window_tokens': 4})
   def test_it_decodes_as_whole_rows_do(self, **changes):
     model = tiny_model.model(**changes)
     params = tiny_model.params(model)
-    module = tiny_model.module(model, params)
+    module, layers = decoding.bind(model.graphdef, params)
     tokens = jnp.asarray(_tokens(2, 9, seed=1))
     dense = kv_cache.empty(
       model.spec, slots=2, cache_tokens=12, dtype=jnp.float32
@@ -139,10 +168,11 @@ class PagedTest(parameterized.TestCase):
     for t in range(9):
       positions = jnp.full(2, t)
       want, dense = decoding.dense(
-        module, tokens[:, t], dense, positions=positions
+        module, layers, tokens[:, t], dense, positions=positions
       )
       got, paged = decoding.paged(
         module,
+        layers,
         tokens[:, t],
         paged,
         positions=positions,
@@ -153,7 +183,7 @@ class PagedTest(parameterized.TestCase):
 
   def test_a_slot_that_is_not_live_writes_nothing(self):
     model = tiny_model.model()
-    module = tiny_model.module(model, tiny_model.params(model))
+    module, layers = decoding.bind(model.graphdef, tiny_model.params(model))
     cache = paged_cache.empty(
       model.spec,
       pages=2,
@@ -164,6 +194,7 @@ class PagedTest(parameterized.TestCase):
     cache = cache._replace(table=jnp.array([[0], [1]]))
     _, after = decoding.paged(
       module,
+      layers,
       jnp.array([3, 4]),
       cache,
       positions=jnp.array([1, 2]),

@@ -8,7 +8,6 @@ import threading
 import time
 from unittest import mock
 
-import jax
 import numpy as np
 from absl.testing import absltest, parameterized
 
@@ -34,7 +33,7 @@ def _engine(*, temperature, weights=None, tokenizer=None):
     seed=3,
     serve_temperature=temperature,
   )
-  engine.set_params(jax.device_put(params, engine.params_shardings))
+  engine.set_params(engine.place(params))
   return engine
 
 
@@ -399,7 +398,7 @@ class StopTest(DriverTestCase):
 class ParametersTest(DriverTestCase):
   def _other_params(self, engine):
     params = tiny_model.params(tiny_engine.model(), seed=1)
-    return jax.device_put(params, engine.params_shardings)
+    return engine.place(params)
 
   def test_they_change_between_requests_and_nothing_is_compiled(self):
     engine, prompt = _engine(temperature=0.0), tiny_engine.PROMPTS[1].tolist()

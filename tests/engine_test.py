@@ -324,7 +324,7 @@ class ParametersTest(absltest.TestCase):
 
     def responses(seed):
       host = tiny_model.params(tiny_engine.model(), seed=seed)
-      params = jax.device_put(host, engine.params_shardings)
+      params = engine.place(host)
       with tiny_engine.compilations() as compiled:
         prefix = engine.prefill_prompt(params, tiny_engine.PROMPTS[1])
         state = engine.insert_group(
@@ -347,6 +347,85 @@ class ParametersTest(absltest.TestCase):
     self.assertEqual(second_compiled, 0)
     self.assertNotEqual(first, second)
     self.assertEqual(first, again)
+
+
+class PlaceTest(parameterized.TestCase):
+  """A policy's parameters, from the update's layout to the engine's."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.engine = tiny_engine.build(devices=8, tensor=2)
+    mesh = mesh_lib.update_mesh(jax.devices()[:8], data=1, fsdp=4, tensor=2)
+    model = tiny_engine.model()
+    cls.before = mesh_lib.shardings(
+      model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
+    )
+
+  def _params(self, seed):
+    host = tiny_model.params(tiny_engine.model(), seed=seed)
+    host = jax.device_get(host)
+    return host, jax.device_put(host, self.before)
+
+  def _assert_same(self, placed, host):
+    jax.tree.map(
+      np.testing.assert_array_equal, placed | {'block': 0}, host | {'block': 0}
+    )
+    for i, layer in enumerate(placed['block']):
+      jax.tree.map(
+        lambda x, whole, i=i: np.testing.assert_array_equal(x, whole[i]),
+        layer,
+        host['block'],
+      )
+
+  def test_values_are_equal_in_the_engines_layout(self):
+    host, params = self._params(0)
+    placed = self.engine.place(params)
+    self._assert_same(placed, host)
+    # [L 2, D 32, N 4, H 12]: split 8 ways before, over 2 of 8 devices after.
+    shard = lambda weight: weight.addressable_shards[0].data.shape
+    self.assertEqual(shard(params['block']['q']), (2, 8, 2, 12))
+    self.assertEqual(shard(placed['block'][1]['q']), (32, 2, 12))
+
+  def test_new_parameters_compile_nothing(self):
+    self.engine.place(self._params(0)[1])
+    host, params = self._params(1)
+    with tiny_engine.compilations() as compiled:
+      placed = self.engine.place(params)
+    self.assertEmpty(compiled)
+    self._assert_same(placed, host)
+
+  @parameterized.parameters(1, 8)
+  def test_they_outlive_the_trainers(self, devices):
+    engine, (host, params) = self.engine, self._params(2)
+    if devices == 1:
+      engine = tiny_engine.build()
+      params = jax.device_put(host, jax.devices()[0])
+    placed = engine.place(params)
+    update = jax.jit(
+      lambda tree: jax.tree.map(lambda x: x + 1, tree), donate_argnums=0
+    )
+    update(params)
+    self.assertTrue(params['final_norm'].is_deleted())
+    self._assert_same(placed, host)
+
+  def test_where_layers_are_scanned_they_are_stacked(self):
+    limits = tiny_engine.LIMITS._replace(cache='paged', page_tokens=8)
+    host = tiny_engine.params()
+    placed = tiny_engine.build(limits=limits).place(host)
+    jax.tree.map(np.testing.assert_array_equal, placed, host)
+
+  def test_stacked_ones_are_taken_too(self):
+    # Of a caller who did not care: the same responses.
+    engine, params = tiny_engine.build(), tiny_engine.params()
+    found = []
+    for given in (params, engine.place(params)):
+      prefix = engine.prefill_prompt(given, tiny_engine.PROMPTS[1])
+      state = engine.init_decode_state()
+      state = engine.insert_group(prefix, state, _samples([2]))
+      state, _ = engine.generate_chunk(given, state, max_steps=9, leave_after=9)
+      found.append(_response(state, slot=2))
+    self.assertEqual(*found)
 
 
 class DonationTest(parameterized.TestCase):
@@ -382,7 +461,7 @@ class ManyDevicesTest(parameterized.TestCase):
   @parameterized.parameters(1, 2)
   def test_the_state_stays_where_it_belongs(self, tensor):
     engine = tiny_engine.build(devices=8, tensor=tensor)
-    params = jax.device_put(tiny_engine.params(), engine.params_shardings)
+    params = engine.place(tiny_engine.params())
     layout = cache_layout.make(tiny_engine.model(), engine.limits, engine.mesh)
     expected = decode.state_shardings(layout, engine.mesh)
 

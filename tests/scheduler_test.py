@@ -37,7 +37,7 @@ class _Log:
 
 @functools.cache
 def _params(engine):
-  return jax.device_put(tiny_engine.params(), engine.params_shardings)
+  return engine.place(tiny_engine.params())
 
 
 def _generate(requests, sampling=None, *, engine=None, params=None) -> _Log:

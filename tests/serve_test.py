@@ -9,7 +9,6 @@ import time
 from unittest import mock
 
 import grpc
-import jax
 from absl.testing import absltest, parameterized
 
 import tiny_engine
@@ -33,7 +32,7 @@ def _engine(weights=None):
     seed=3,
     serve_temperature=0.0,
   )
-  engine.set_params(jax.device_put(params, engine.params_shardings))
+  engine.set_params(engine.place(params))
   engine.warm_up()
   return engine
 
@@ -187,11 +186,9 @@ class ServerTest(parameterized.TestCase):
     other = tiny_model.params(tiny_engine.model(), seed=1)
     with self._serve(engine) as server, _client(server) as stub:
       before = _tokens(stub, prompt)
-      server.set_params(jax.device_put(other, engine.params_shardings))
+      server.set_params(engine.place(other))
       after = _tokens(stub, prompt)
-      server.set_params(
-        jax.device_put(tiny_engine.params(), engine.params_shardings)
-      )
+      server.set_params(engine.place(tiny_engine.params()))
       self.assertNotEqual(before, after)
       self.assertEqual(_tokens(stub, prompt), before)
 

@@ -69,20 +69,12 @@ def _devices(topology):
   return tuple(found.devices)
 
 
-def _place(shapes, shardings):
+def _params(model, made):
+  """Returns the shapes and places of what the programs are given."""
+  place = made.place.lower(model.shapes)
   one = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-  return jax.tree.map(one, shapes, shardings)
-
-
-def _params(model, mesh):
-  """Returns the shapes and places of what the engine is given."""
-  change = functools.partial(decoder.for_sampling, model)
-  return _place(
-    jax.eval_shape(change, model.shapes),
-    mesh_lib.shardings(
-      model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
-    ),
-  )
+  places = place.compile().output_shardings
+  return jax.tree.map(one, place.out_info, places)
 
 
 @pytest.mark.slow
@@ -100,7 +92,7 @@ class EngineTest(parameterized.TestCase):
     limits = limits._replace(cache=kind)
     made = programs.make(model, limits, mesh, eos_ids=(151_643,))
     state = programs.state_shapes(model, limits, mesh)
-    params = _params(model, mesh)
+    params = _params(model, made)
     count = jax.ShapeDtypeStruct((), jnp.int32)
     prompt = jax.ShapeDtypeStruct((2048,), jnp.int32)
     page_table = cache_layout.fixed_table(limits, 1)
@@ -136,7 +128,7 @@ class EngineTest(parameterized.TestCase):
     made = programs.make(model, limits, mesh, eos_ids=(151_643,))
     prompt = jax.ShapeDtypeStruct((2048,), jnp.int32)
     count = jax.ShapeDtypeStruct((), jnp.int32)
-    lowered = made.prefill.lower(_params(model, mesh), prompt, count)
+    lowered = made.prefill.lower(_params(model, made), prompt, count)
     # With weights of another type than the products', the layers' would be
     # converted together: 8 GiB.
     memory = lowered.compile().memory_analysis()

@@ -143,66 +143,10 @@ class Decoder(nnx.Module):
 
     def attend(q, k, v):
       ids = (segment_ids, prefix_ids)
-      return self._attend_rows(q, k, v, positions, *ids), None
+      return self.attend_rows(q, k, v, positions, *ids), None
 
     hidden, _ = self._scan_layers(tokens, positions, attend)
     return hidden
-
-  def prefill(
-    self, tokens: Int[Array, 'B T']
-  ) -> tuple[Float[Array, 'L B T K H'], Float[Array, 'L B T K H']]:
-    """Returns the keys and values of prompts that start at position 0."""
-    segment_ids = jnp.ones_like(tokens)
-    positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
-
-    def attend(q, k, v):
-      return self._attend_rows(q, k, v, positions, segment_ids, None), (k, v)
-
-    _, keys_values = self._scan_layers(tokens, positions, attend)
-    return keys_values
-
-  def prefill_part(
-    self,
-    tokens: Int[Array, 'B T'],
-    keys_values: tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']],
-    *,
-    begin: Int[Array, ''],
-  ) -> tuple[Float[Array, 'L B C K H'], Float[Array, 'L B C K H']]:
-    """Returns keys and values with those of a part of the prompts written.
-
-    The part stands at positions `begin`, `begin` + 1, ...; what is before it
-    must have been written. Scores exist for T x C pairs at a time.
-    """
-    places = jnp.arange(keys_values[0].shape[2])[None]
-    positions = begin + jnp.broadcast_to(
-      jnp.arange(tokens.shape[1]), tokens.shape
-    )
-    graphdef, weights = nnx.split(self.block)
-
-    def layer(x, given):
-      layer_weights, k_all, v_all = given
-
-      def attend(q, k, v):
-        write = lambda whole, part: jax.lax.dynamic_update_slice_in_dim(
-          whole, part.astype(whole.dtype), begin, axis=1
-        )
-        k, v = write(k_all, k), write(v_all, v)
-        out = attention_lib.continued_attention(
-          q,
-          k,
-          v,
-          q_positions=positions,
-          k_positions=places,
-          window_tokens=self.spec.window_tokens,
-        )
-        return out, (k, v)
-
-      return nnx.merge(graphdef, layer_weights)(x, positions, attend)
-
-    _, keys_values = jax.lax.scan(
-      layer, self.embed(tokens), (weights, *keys_values)
-    )
-    return keys_values
 
   def logits(self, hidden: Float[Array, '... D']) -> Float[Array, '... V']:
     """Returns float32 logits; rows beyond `vocab_size` can't be sampled."""
@@ -235,7 +179,8 @@ class Decoder(nnx.Module):
     """Returns the hidden states that the last layer's output gives."""
     return _rms_norm(x, self.final_norm[...], self.spec.norm_eps)
 
-  def _attend_rows(self, q, k, v, positions, segment_ids, prefix_ids):
+  def attend_rows(self, q, k, v, positions, segment_ids, prefix_ids):
+    """Returns the attention of whole rows, see `attention`."""
     return attention_lib.attention(
       q,
       k,
@@ -305,12 +250,15 @@ def without_value_head(params: Params) -> Params:
   return {k: v for k, v in params.items() if k != 'value_head'}
 
 
-def for_sampling(model: Abstract, params: Params) -> Params:
-  """Returns the parameters in the type that products take them in.
+def for_sampling(
+  model: Abstract, params: Params, *, stacked: bool = True
+) -> Params:
+  """Returns the parameters as sampling reads them: all of them, every token.
 
-  Sampling reads every weight for every token: half the bytes are half the
-  time. The result is the same to the bit, because a product converts its
-  weights anyway; the scales of norms, which are used in float32, stay.
+  In the type that products take them in: half the bytes are half the time. A
+  product converts its weights anyway, so no bit of the result changes; the
+  scales of norms, which are used in float32, stay. Not `stacked`, the block is
+  a tuple of layers: a slice of stacked weights is copied before a product.
   """
   dtype = nnx.merge(model.graphdef, model.shapes).dtype
 
@@ -318,7 +266,14 @@ def for_sampling(model: Abstract, params: Params) -> Params:
     is_norm = path[-1].key.endswith('norm')
     return weight if is_norm else weight.astype(dtype)
 
-  return jax.tree_util.tree_map_with_path(one, without_value_head(params))
+  params = jax.tree_util.tree_map_with_path(one, without_value_head(params))
+  if stacked:
+    return params
+  layers = tuple(
+    jax.tree.map(lambda w, i=i: w[i], params['block'])
+    for i in range(model.spec.layers)
+  )
+  return params | {'block': layers}
 
 
 def random_params(model: Abstract, seed: int, *, shardings: Any) -> Params:

@@ -34,11 +34,13 @@ class Layout(NamedTuple):
   # () -> an empty cache.
   empty: Callable[[], Any]
   shardings: Any
-  # (model, tokens, cache, positions=, live=, attend_blocks=) -> (hidden
-  # states, cache), one token a slot later.
+  # (model, layers, tokens, cache, positions=, live=, attend_blocks=) ->
+  # (hidden states, cache), one token a slot later.
   decode: Callable[..., tuple[jax.Array, Any]]
   # (cache, k, v of a prefix, slots=, pages=) -> a cache with it in the slots.
   insert: Callable[..., Any]
+  # Whether layers are scanned, so that their weights are to be stacked.
+  stacked: bool
 
 
 def make(
@@ -95,10 +97,15 @@ def _dense(model, limits, mesh) -> Layout:
     dtype=jnp.int8 if int8 else _compute_dtype(model),
   )
 
-  def decode(model, tokens, cache, *, positions, live, attend_blocks):
+  def decode(model, layers, tokens, cache, *, positions, live, attend_blocks):
     del live  # A slot that stands still writes into its own row.
     return decoding.dense(
-      model, tokens, cache, positions=positions, attend_blocks=attend_blocks
+      model,
+      layers,
+      tokens,
+      cache,
+      positions=positions,
+      attend_blocks=attend_blocks,
     )
 
   def insert(cache, k, v, *, slots, pages):
@@ -108,7 +115,7 @@ def _dense(model, limits, mesh) -> Layout:
   specs = kv_cache.partition_specs(
     jax.eval_shape(empty), slots=mesh_lib.SLOT_AXIS, heads=_HEADS
   )
-  return Layout(empty, _named(specs, mesh), decode, insert)
+  return Layout(empty, _named(specs, mesh), decode, insert, stacked=False)
 
 
 def _paged(model, limits, mesh) -> Layout:
@@ -147,10 +154,11 @@ def _paged(model, limits, mesh) -> Layout:
       out_specs=(heads, specs),
     )(q, k, v, cache, layer, positions)
 
-  def decode(model, tokens, cache, *, positions, live, attend_blocks):
+  def decode(model, layers, tokens, cache, *, positions, live, attend_blocks):
     del attend_blocks  # A row is read as far as it is long.
     return decoding.paged(
       model,
+      layers,
       tokens,
       cache,
       positions=positions,
@@ -171,7 +179,7 @@ def _paged(model, limits, mesh) -> Layout:
       out_specs=specs,
     )(cache, k, v, slots, pages)
 
-  return Layout(empty, _named(specs, mesh), decode, insert)
+  return Layout(empty, _named(specs, mesh), decode, insert, stacked=True)
 
 
 def fixed_table(limits: limits_lib.Limits, shards: int) -> np.ndarray:

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from dapo_jax.model import kv_cache, paged_cache
+from dapo_jax.model import decoding, kv_cache, paged_cache
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import cache_layout, insertion, token_choice
 from dapo_jax.sampling import limits as limits_lib
@@ -101,9 +100,9 @@ def prefill(graphdef: Any, part_tokens: int, params, tokens, length) -> Prefix:
   A prompt longer than `part_tokens` is computed in parts, so that scores never
   exist for all pairs of its tokens; parts of padding alone are left out.
   """
-  model = nnx.merge(graphdef, params)
+  model, layers = decoding.bind(graphdef, params)
   if len(tokens) <= part_tokens:
-    k, v = model.prefill(tokens[None])
+    k, v = decoding.prefill(model, layers, tokens[None])
     return Prefix(k[:, 0], v[:, 0], tokens[length - 1], length)
   spec = model.spec
   shape = (spec.layers, 1, len(tokens), spec.kv_heads, spec.head_dim)
@@ -112,7 +111,9 @@ def prefill(graphdef: Any, part_tokens: int, params, tokens, length) -> Prefix:
   def part(i, keys_values):
     begin = i * part_tokens
     mine = jax.lax.dynamic_slice_in_dim(tokens, begin, part_tokens)
-    return model.prefill_part(mine[None], keys_values, begin=begin)
+    return decoding.prefill_part(
+      model, layers, mine[None], keys_values, begin=begin
+    )
 
   parts = -(-length // part_tokens)
   k, v = jax.lax.fori_loop(0, parts, part, (nothing, nothing))
@@ -184,9 +185,10 @@ def step(
   attend_blocks: int | None = None,
 ):
   """Returns the state one token later: the EOS is kept, then a slot ends."""
-  model = nnx.merge(graphdef, params)
+  model, layers = decoding.bind(graphdef, params)
   hidden, cache = layout.decode(
     model,
+    layers,
     state.token,
     state.cache,
     positions=state.position,

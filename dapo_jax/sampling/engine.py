@@ -88,6 +88,14 @@ class Engine(engine_api.Engine):
     # time, so one program serves any number.
     self.refill_slots = max(1, limits.slots // 16)
 
+  def place(self, params: decoder.Params) -> decoder.Params:
+    """Returns a policy's parameters as this engine reads them fastest.
+
+    Of the type of products, where they belong, and in the order of reading;
+    what every other method takes. One program: new parameters compile nothing.
+    """
+    return self._programs.place(params)
+
   def prefill_prompt(
     self, params: decoder.Params, tokens: Int[np.ndarray, ' T']
   ) -> decode.Prefix:

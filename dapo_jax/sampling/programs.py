@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from dapo_jax.model import decoder
+from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import cache_layout, decode
 from dapo_jax.sampling import limits as limits_lib
 
@@ -19,6 +21,8 @@ from dapo_jax.sampling import limits as limits_lib
 class Programs(NamedTuple):
   """Jitted functions; those that return a state donate the one they take."""
 
+  # Parameters of the policy -> as the others take them.
+  place: Callable[[decoder.Params], decoder.Params]
   empty: Callable[[], decode.DecodeState]
   prefill: Callable[..., decode.Prefix]
   insert_group: Callable[..., decode.DecodeState]
@@ -43,6 +47,10 @@ def make(
   jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
   step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
   return Programs(
+    place=jax.jit(
+      functools.partial(decoder.for_sampling, model, stacked=layout.stacked),
+      out_shardings=_params_shardings(model, mesh, stacked=layout.stacked),
+    ),
     empty=jax.jit(
       functools.partial(decode.empty_state, layout, limits),
       out_shardings=state,
@@ -62,6 +70,21 @@ def make(
     take_rows=jax.jit(decode.take_rows),
     take_columns=jax.jit(decode.take_columns, static_argnames='count'),
   )
+
+
+def _params_shardings(
+  model: decoder.Abstract, mesh: Mesh, *, stacked: bool
+) -> Any:
+  places = mesh_lib.shardings(
+    model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
+  )
+  if stacked:
+    return places
+  # Layers are split over nothing.
+  layer = jax.tree.map(
+    lambda place: NamedSharding(mesh, P(*place.spec[1:])), places['block']
+  )
+  return places | {'block': (layer,) * model.spec.layers}
 
 
 def state_shapes(

@@ -15,7 +15,6 @@ from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.parallel import placement
 from dapo_jax.rewards import reward
 from dapo_jax.rollout import grading
 from dapo_jax.sampling import capacity
@@ -95,7 +94,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
       model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
     ),
     engine=engine,
-    to_engine=_to_engine(model, engine),
+    to_engine=engine.place,
   )
 
 
@@ -127,15 +126,6 @@ def export(
   """Writes the policy as a Hugging Face folder, its tokenizer included."""
   params = decoder.without_value_head(params)
   model_folder.save(folder, parts.model, params, tokenizer=parts.tokenizer)
-
-
-def _to_engine(
-  model: decoder.Abstract, engine: engine_lib.Engine
-) -> Callable[[decoder.Params], decoder.Params]:
-  """Returns what lays the policy's weights out as the engine wants them."""
-  return placement.resharder(
-    engine.params_shardings, functools.partial(decoder.for_sampling, model)
-  )
 
 
 def saved_model(

@@ -53,8 +53,8 @@ def run(
     ),
     seed=seed,
   )
-  params = model_folder.load_for_sampling(
-    folder, model, shardings=engine.params_shardings
+  params = engine.place(
+    model_folder.load(folder, model, shardings=engine.params_shardings)
   )
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.SERVE,

@@ -5,7 +5,6 @@ parameters in the place of safetensors: that loads in parallel on many hosts.
 """
 
 import dataclasses
-import functools
 import os
 import pathlib
 import shutil
@@ -14,7 +13,6 @@ from typing import Any
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder, hf_weights, orbax_weights
 from dapo_jax.model import spec as spec_lib
-from dapo_jax.parallel import placement
 
 FORMATS = ('hf', 'orbax')
 
@@ -71,19 +69,6 @@ def load(
   """
   weights = orbax_weights if orbax_weights.is_there(folder) else hf_weights
   return weights.load(folder, model, shardings=shardings)
-
-
-def load_for_sampling(
-  folder: str | os.PathLike, model: decoder.Abstract, *, shardings: Any
-) -> decoder.Params:
-  """Returns the parameters in a folder as an engine takes them, placed.
-
-  Raises:
-    ValueError: where they are not those of the model.
-  """
-  params = load(folder, model, shardings=shardings)
-  change = functools.partial(decoder.for_sampling, model)
-  return placement.resharder(shardings, change)(params)
 
 
 def save(

@@ -75,8 +75,8 @@ def run(
     serve_temperature=temperature,
   )
   engine.set_params(
-    model_folder.load_for_sampling(
-      folder, model, shardings=engine.params_shardings
+    engine.place(
+      model_folder.load(folder, model, shardings=engine.params_shardings)
     )
   )
   engine.warm_up()
