@@ -13,25 +13,37 @@ torch.set_num_threads(args.threads)
 torch.manual_seed(0)
 transformers.logging.set_verbosity_error()
 
-model = transformers.Qwen3ForCausalLM(
-  transformers.Qwen3Config(
-    num_hidden_layers=args.layers,
-    vocab_size=args.vocab,
-    hidden_size=args.embed,
-    intermediate_size=args.ffw,
-    num_attention_heads=args.heads,
-    num_key_value_heads=args.kv_heads,
-    head_dim=args.head_dim,
-    max_position_embeddings=4096,
-    tie_word_embeddings=True,
-    rms_norm_eps=1e-6,
-    bos_token_id=None,
-    eos_token_id=None,
-    pad_token_id=0,
-  )
-)
-model = model.float().eval()
-prompts = torch.randint(1, args.vocab, (args.batch, args.prompt))
+
+def made() -> transformers.PreTrainedModel:
+  """Returns the model of the folder, or one of random weights."""
+  if args.model:
+    return transformers.AutoModelForCausalLM.from_pretrained(
+      args.model, dtype=torch.float32
+    )
+  return transformers.Qwen3ForCausalLM(
+    transformers.Qwen3Config(
+      num_hidden_layers=args.layers,
+      vocab_size=args.vocab,
+      hidden_size=args.embed,
+      intermediate_size=args.ffw,
+      num_attention_heads=args.heads,
+      num_key_value_heads=args.kv_heads,
+      head_dim=args.head_dim,
+      max_position_embeddings=4096,
+      tie_word_embeddings=True,
+      rms_norm_eps=1e-6,
+      bos_token_id=None,
+      eos_token_id=None,
+      pad_token_id=0,
+    )
+  ).float()
+
+
+model = made().eval()
+# A folder's own would end responses, or filter their tokens.
+model.generation_config = transformers.GenerationConfig(pad_token_id=0)
+vocab = model.config.vocab_size
+prompts = torch.randint(1, vocab, (args.batch, args.prompt))
 
 
 @torch.no_grad()
@@ -53,8 +65,9 @@ def go() -> int:
     output_logits=True,
   )
   new = out.sequences[:, args.prompt :]
-  logits = torch.stack(out.logits, 1)
-  logits.log_softmax(-1).gather(-1, new[..., None])
+  # Step by step: all logits side by side would be a second copy of them.
+  for step, logits in enumerate(out.logits):
+    logits.gather(-1, new[:, step, None])[:, 0] - logits.logsumexp(-1)
   return new.numel()
 
 
