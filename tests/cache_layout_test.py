@@ -76,21 +76,6 @@ class ChooseTest(parameterized.TestCase):
       self.assertEqual(kind, given)
 
 
-class FixedTableTest(absltest.TestCase):
-  def test_each_slot_has_pages_of_its_own_in_its_shard(self):
-    limits = _LIMITS._replace(slots=4, cache='paged')
-    table = cache_layout.fixed_table(limits, 2)
-    self.assertEqual(
-      table.tolist(), [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7]]
-    )
-
-  def test_of_fewer_pages_no_slot_has_any(self):
-    limits = _LIMITS._replace(slots=4, cache='paged', pages=7)
-    np.testing.assert_array_equal(
-      cache_layout.fixed_table(limits, 2), np.full((4, 4), 7)
-    )
-
-
 class LayoutTest(parameterized.TestCase):
   @parameterized.parameters('dense', 'dense_int8', 'paged')
   def test_shards_are_of_slots_and_of_heads(self, kind):

@@ -12,6 +12,7 @@ def _samples(count):
     np.arange(2 * count, dtype=np.uint32).reshape(count, 2),
     np.arange(count) + 10,
     token_choice.Choice(temperature=0.5),
+    np.arange(3 * count).reshape(count, 3),
   )
 
 
@@ -29,6 +30,8 @@ class InsertionTest(parameterized.TestCase):
     np.testing.assert_array_equal(
       found.limits_tokens[:count], np.arange(count) + 10
     )
+    np.testing.assert_array_equal(found.pages[:count], _samples(count).pages)
+    self.assertEqual(found.pages.shape, (width, 3))
     self.assertEqual(found.choice.temperature, 0.5)
 
   @parameterized.parameters((0, []), (3, [3]), (16, [16]), (35, [16, 16, 3]))
@@ -37,9 +40,13 @@ class InsertionTest(parameterized.TestCase):
     self.assertEqual([len(part.slots) for part in found], sizes)
     slots = [slot for part in found for slot in part.slots]
     self.assertEqual(slots, list(range(3, 3 + count)))
+    rows = [row for part in found for row in part.pages.tolist()]
+    self.assertEqual(rows, _samples(count).pages.tolist())
 
   def test_nowhere_is_no_slot(self):
-    self.assertEqual(insertion.nowhere(4, slots=8).slots.tolist(), [8] * 4)
+    found = insertion.nowhere(4, slots=8, pages=np.array([0, 0]))
+    self.assertEqual(found.slots.tolist(), [8] * 4)
+    self.assertEqual(found.pages.shape, (4, 2))
 
 
 if __name__ == '__main__':

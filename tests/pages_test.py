@@ -176,6 +176,26 @@ class ReleaseTest(absltest.TestCase):
     self.assertEqual(pool.free_count, 26 - len(held[0]) - len(held[1]))
 
 
+class OwnTest(absltest.TestCase):
+  def test_each_slot_has_pages_of_its_own_in_its_shard(self):
+    sizes = pages.Sizes(
+      slots=4, shards=2, shard_pages=8, page_tokens=4, row_pages=4
+    )
+    table = [[0, 1, 2, 3], [4, 5, 6, 7]] * 2
+    self.assertEqual(pages.own_table(sizes).tolist(), table)
+    self.assertEqual(pages.own_pages(sizes, 3).tolist(), [4, 5, 6, 7])
+
+  def test_of_fewer_pages_no_slot_has_any(self):
+    sizes = pages.Sizes(
+      slots=4, shards=2, shard_pages=7, page_tokens=4, row_pages=4
+    )
+    np.testing.assert_array_equal(pages.own_table(sizes), np.full((4, 4), 7))
+    with self.assertRaisesRegex(
+      ValueError, r'7 pages .* 2 slots x 4 .*--config.sampler.cache_gib'
+    ):
+      pages.own_pages(sizes, 3)
+
+
 class WholeRowsTest(absltest.TestCase):
   def test_a_page_a_slot_is_always_there(self):
     pool = _pool(slots=3, shard_pages=3, page_tokens=32, row_pages=1)

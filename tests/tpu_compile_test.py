@@ -19,7 +19,7 @@ import tiny_model
 from dapo_jax.model import decoder, paged_kernel
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import cache_layout, insertion, programs
+from dapo_jax.sampling import cache_layout, insertion, pages, programs
 from dapo_jax.sampling import limits as limits_lib
 
 pytest.importorskip('libtpu')
@@ -83,10 +83,10 @@ class EngineTest(parameterized.TestCase):
 
   # Slots and pages that fit beside the weights in 95 and 31 GiB.
   @parameterized.parameters(('v5p:2x2x2', 256, 32_768), ('v6e:2x4', 64, 8_192))
-  def test_pages_are_updated_in_place(self, topology, slots, pages):
+  def test_pages_are_updated_in_place(self, topology, slots, page_count):
     mesh = mesh_lib.engine_mesh(_devices(topology), tensor=8)
     model = decoder.abstract(_QWEN2_32B, compute_dtype='bfloat16', remat='none')
-    limits = limits_lib.Limits(slots, 2048, 20_480, pages=pages)
+    limits = limits_lib.Limits(slots, 2048, 20_480, pages=page_count)
     kind, why = cache_layout.choose(model, limits, mesh)
     self.assertEqual((kind, why), ('paged', ''))
     limits = limits._replace(cache=kind)
@@ -95,7 +95,7 @@ class EngineTest(parameterized.TestCase):
     params = _params(model, made)
     count = jax.ShapeDtypeStruct((), jnp.int32)
     prompt = jax.ShapeDtypeStruct((2048,), jnp.int32)
-    page_table = cache_layout.fixed_table(limits, 1)
+    page_table = pages.own_table(limits_lib.pool_sizes(limits, 1))
     samples = insertion.padded(
       insertion.nowhere(16, slots=slots, pages=page_table[0]), slots=slots
     )

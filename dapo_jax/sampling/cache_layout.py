@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -24,6 +23,7 @@ from dapo_jax.model import (
 )
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import pages as pages_lib
 
 _HEADS = mesh_lib.ENGINE_RULES['kv_heads']
 
@@ -137,7 +137,8 @@ def _paged(model, limits, mesh) -> Layout:
       table_shape=(limits.slots, limits_lib.row_pages(limits)),
       dtype=_compute_dtype(model),
     )
-    return cache._replace(table=jnp.asarray(fixed_table(limits, shards)))
+    own = pages_lib.own_table(limits_lib.pool_sizes(limits, shards))
+    return cache._replace(table=jnp.asarray(own))
 
   attend = functools.partial(
     paged_cache.attend,
@@ -180,19 +181,6 @@ def _paged(model, limits, mesh) -> Layout:
     )(cache, k, v, slots, pages)
 
   return Layout(empty, _named(specs, mesh), decode, insert, stacked=True)
-
-
-def fixed_table(limits: limits_lib.Limits, shards: int) -> np.ndarray:
-  """Returns the table in which every slot has pages of its own, for ever.
-
-  Where there are too few for that, no slot has any.
-  """
-  rows, width = limits.slots // shards, limits_lib.row_pages(limits)
-  pages = limits_lib.shard_pages(limits, shards)
-  table = np.arange(rows * width, dtype=np.int32).reshape(rows, width)
-  if rows * width > pages:
-    table = np.full_like(table, pages)
-  return np.tile(table, (shards, 1))
 
 
 def _named(specs: Any, mesh: Mesh) -> Any:

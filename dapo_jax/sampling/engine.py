@@ -60,13 +60,15 @@ class Engine(engine_api.Engine):
     Raises:
       ValueError: when the limits do not fit the model or the mesh.
     """
-    self._shards = mesh.shape[mesh_lib.SLOT_AXIS]
-    context_tokens = model.spec.context_tokens
-    limits_lib.check(limits, context_tokens=context_tokens, shards=self._shards)
+    shards = mesh.shape[mesh_lib.SLOT_AXIS]
+    limits_lib.check(
+      limits, context_tokens=model.spec.context_tokens, shards=shards
+    )
     kind, why = cache_layout.choose(model, limits, mesh)
     if why:
       logging.getLogger(__name__).warning(why)
     limits = self.limits = limits._replace(cache=kind)
+    self._pool_sizes = limits_lib.pool_sizes(limits, shards)
     self.eos_ids = tuple(tokenizer.eos_ids)
     self.params_shardings = mesh_lib.shardings(
       model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
@@ -139,7 +141,7 @@ class Engine(engine_api.Engine):
 
   def new_pool(self) -> pages_lib.Pool:
     """Returns the books of the cache's pages, none of them taken."""
-    return pages_lib.Pool(limits_lib.pool_sizes(self.limits, self._shards))
+    return pages_lib.Pool(self._pool_sizes)
 
   def set_pages(
     self, state: decode.DecodeState, table: Int[np.ndarray, 'S W']
@@ -157,7 +159,9 @@ class Engine(engine_api.Engine):
     self._warm_buckets.add(bucket)
     for width in insertion.WIDTHS:
       nowhere = insertion.nowhere(
-        width, slots=self.limits.slots, pages=self._own_pages(0)
+        width,
+        slots=self.limits.slots,
+        pages=np.zeros(self._pool_sizes.row_pages, np.int32),
       )
       state = self._insert(prefix, state, nowhere)
     return state
@@ -170,12 +174,6 @@ class Engine(engine_api.Engine):
       prefix=prefix,
       samples=insertion.padded(samples, slots=self.limits.slots),
     )
-
-  def _own_pages(self, slot: int) -> Int[np.ndarray, ' W'] | None:
-    """Returns a slot's pages where all have their own, as JetStream's do."""
-    if self.limits.cache != 'paged':
-      return None
-    return cache_layout.fixed_table(self.limits, self._shards)[slot]
 
   def generate_chunk(
     self,
@@ -333,15 +331,7 @@ class Engine(engine_api.Engine):
     slots = np.asarray([slot])
     limits = np.array([self.limits.response_tokens])
     choice = token_choice.Choice(temperature=self._serve_temperature)
-    pages = self._own_pages(slot)
-    if pages is not None:
-      if pages[0] == limits_lib.shard_pages(self.limits, self._shards):
-        raise ValueError(
-          f"JetStream's requests have pages of their own: {self.limits.pages} "
-          f'pages are too few for {self.limits.slots // self._shards} slots x '
-          f'{len(pages)} a device; change --config.sampler.cache_gib'
-        )
-      pages = pages[None]
+    pages = pages_lib.own_pages(self._pool_sizes, slot)[None]
     samples = Samples(slots, np.asarray(keys), limits, choice, pages)
     return self._insert(prefix, decode_state, samples)
 

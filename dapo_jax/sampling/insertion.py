@@ -42,22 +42,17 @@ def parts(samples: Samples) -> Iterator[Samples]:
     )
 
 
-def nowhere(
-  width: int, *, slots: int, pages: Int[np.ndarray, ' W'] | None
-) -> Samples:
-  """Returns samples that no slot takes, to compile a program with.
+def nowhere(width: int, *, slots: int, pages: Int[np.ndarray, ' W']) -> Samples:
+  """Returns `width` samples that no slot takes, to compile a program with.
 
-  Args:
-    width: how many.
-    slots: of the engine.
-    pages: of a slot that has none; None where slots have rows of their own.
+  Nor a page: those that are named are of no slot's shard.
   """
   return Samples(
     np.full(width, slots),
     np.zeros((width, 2), np.uint32),
     np.ones(width, np.int32),
     token_choice.Choice(temperature=0.0),
-    None if pages is None else np.tile(pages, (width, 1)),
+    np.tile(pages, (width, 1)),
   )
 
 

@@ -24,6 +24,35 @@ class Sizes(NamedTuple):
   row_pages: int  # of the longest row
 
 
+def own_table(sizes: Sizes) -> Int[np.ndarray, 'S W']:
+  """Returns the table in which every slot has pages of its own, for ever.
+
+  Where there are too few for that, no slot has any.
+  """
+  rows, width = sizes.slots // sizes.shards, sizes.row_pages
+  table = np.arange(rows * width, dtype=np.int32).reshape(rows, width)
+  if rows * width > sizes.shard_pages:
+    table = np.full_like(table, sizes.shard_pages)
+  return np.tile(table, (sizes.shards, 1))
+
+
+def own_pages(sizes: Sizes, slot: int) -> Int[np.ndarray, ' W']:
+  """Returns the pages that are a slot's own.
+
+  Raises:
+    ValueError: where there are too few.
+  """
+  found = own_table(sizes)[slot]
+  if found[0] == sizes.shard_pages:
+    raise ValueError(
+      "JetStream's requests have pages of their own: "
+      f'{sizes.shard_pages} pages are too few for '
+      f'{sizes.slots // sizes.shards} slots x {sizes.row_pages} a device; '
+      'change --config.sampler.cache_gib'
+    )
+  return found
+
+
 class Pool:
   """The pages of an engine's slots."""
 
