@@ -6,7 +6,8 @@ from absl.testing import absltest, parameterized
 
 import tiny_engine
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import programs
+from dapo_jax.sampling import insertion, pages, programs
+from dapo_jax.sampling import limits as limits_lib
 
 
 class ProgramsTest(parameterized.TestCase):
@@ -24,6 +25,36 @@ class ProgramsTest(parameterized.TestCase):
       self.assertEqual(array.sharding, shape.sharding)
 
     jax.tree.map(check, state, shapes)
+
+  @parameterized.parameters('dense', 'dense_int8', 'paged')
+  def test_a_prompt_is_inserted_where_the_slots_are(self, cache):
+    mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
+    # Four blocks, of which a prompt of 128 fills the first in part.
+    limits = limits_lib.Limits(8, 128, 900, cache=cache)
+    model = tiny_engine.model()
+    made = programs.make(model, limits, mesh, eos_ids=(1,))
+    own = pages.own_table(limits_lib.pool_sizes(limits, 4))[0]
+    samples = insertion.padded(
+      insertion.nowhere(16, slots=8, pages=own), slots=8
+    )
+    if cache != 'paged':
+      samples = samples._replace(pages=None)
+    prefix = jax.eval_shape(
+      made.prefill,
+      model.shapes,
+      jax.ShapeDtypeStruct((128,), jnp.int32),
+      jax.ShapeDtypeStruct((), jnp.int32),
+    )
+    state = programs.state_shapes(model, limits, mesh)
+    program = made.insert_group.lower(
+      state=state, prefix=prefix, samples=samples
+    ).compile()
+    for collective in ('all-gather', 'all-reduce', 'permute', 'all-to-all'):
+      self.assertNotIn(collective, program.as_text())
+    # Not a copy for each of 16 slots, of which a device has two.
+    prefix_bytes = 2 * prefix.k.size * 4
+    scratch_bytes = program.memory_analysis().temp_size_in_bytes
+    self.assertLess(scratch_bytes, 2 * prefix_bytes)
 
   def test_a_chunk_is_lowered_from_shapes_and_gives_up_the_state(self):
     mesh = mesh_lib.local_mesh()

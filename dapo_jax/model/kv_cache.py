@@ -174,23 +174,43 @@ def insert(
   A slot number beyond the last is dropped, so that one compiled program
   serves any number of slots up to G.
   """
-
-  def fill(blocks, prefix, *, keys: bool):
-    before = (slots, ...) if keys else (slots, slice(None))
-    to_blocks = lambda x: jnp.moveaxis(x, 0, -1 if keys else 1)
-    filled, begin = [], 0
-    for b in blocks:
-      size = stored(b)[0].shape[3 if keys else 2]
-      part = prefix[begin : begin + size]
-      begin += size
-      entries = jax.tree.map(to_blocks, _encode(part, b))
-      filled.append(_set(b, (*before, slice(len(part))), entries))
-    return tuple(filled)
-
-  each = lambda layers, prefix, keys: tuple(
-    fill(blocks, p, keys=keys) for blocks, p in zip(layers, prefix, strict=True)
+  # As the blocks hold them, once for all slots.
+  prefix = KVCache(
+    _in_blocks(prefix_k, cache.k, axis=-1),
+    _in_blocks(prefix_v, cache.v, axis=1),
   )
-  return KVCache(each(cache.k, prefix_k, True), each(cache.v, prefix_v, False))
+
+  # Slot by slot, in place: a scatter would copy the prompt for each first.
+  def put(i, filled):
+    slot = slots[i]
+
+    def one(block, part):
+      exists = slot < block.shape[0]
+      at = (jnp.minimum(slot, block.shape[0] - 1),) + (0,) * part.ndim
+      before = jax.lax.dynamic_slice(block, at, (1, *part.shape))
+      part = jnp.where(exists, part[None], before)
+      return jax.lax.dynamic_update_slice(block, part, at)
+
+    return jax.tree.map(one, filled, prefix)
+
+  return jax.lax.fori_loop(0, len(slots), put, cache)
+
+
+def _in_blocks(prefix: Float[Array, 'L T K H'], layers, *, axis: int):
+  """Returns a prompt's entries as the blocks of a slot, entries on an axis."""
+  tokens = prefix.shape[1]
+  found = []
+  for of_layer, blocks in zip(prefix, layers, strict=True):
+    parts, begin = [], 0
+    for b in blocks:
+      # A scale has no axis of the head's size.
+      entries = stored(b)[0].shape[axis if axis < 0 else axis + 1]
+      part = of_layer[begin : min(begin + entries, tokens)]
+      begin += entries
+      to_block = lambda x: jnp.moveaxis(x, 0, axis)
+      parts.append(jax.tree.map(to_block, _encode(part, b)))
+    found.append(tuple(parts))
+  return tuple(found)
 
 
 def _set(block, index, new):

@@ -26,6 +26,8 @@ from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.sampling import pages as pages_lib
 
 _HEADS = mesh_lib.ENGINE_RULES['kv_heads']
+# Keys or values of a prompt, [L T K H].
+_PREFIX = P(None, None, _HEADS, None)
 
 
 class Layout(NamedTuple):
@@ -108,13 +110,28 @@ def _dense(model, limits, mesh) -> Layout:
       attend_blocks=attend_blocks,
     )
 
-  def insert(cache, k, v, *, slots, pages):
-    del pages
+  slot = mesh_lib.SLOT_AXIS
+  shard_slots = limits.slots // mesh.shape[slot]
+  specs = kv_cache.partition_specs(
+    jax.eval_shape(empty), slots=slot, heads=_HEADS
+  )
+
+  def insert_mine(cache, k, v, slots):
+    mine = slots // shard_slots == jax.lax.axis_index(slot)
+    slots = jnp.where(mine, slots % shard_slots, shard_slots)
     return kv_cache.insert(cache, k, v, slots=slots)
 
-  specs = kv_cache.partition_specs(
-    jax.eval_shape(empty), slots=mesh_lib.SLOT_AXIS, heads=_HEADS
-  )
+  def insert(cache, k, v, *, slots, pages):
+    del pages
+    # Mapped over the shards: XLA would gather all slots to write to some.
+    return jax.shard_map(
+      insert_mine,
+      mesh=mesh,
+      in_specs=(specs, _PREFIX, _PREFIX, P()),
+      out_specs=specs,
+      check_vma=False,
+    )(cache, k, v, slots)
+
   return Layout(empty, _named(specs, mesh), decode, insert, stacked=False)
 
 
@@ -173,10 +190,9 @@ def _paged(model, limits, mesh) -> Layout:
     return paged_cache.insert(cache, k, v, pages=numbers)
 
   def insert(cache, k, v, *, slots, pages):
-    prefix = P(None, None, _HEADS, None)
     return mapped(
       insert_mine,
-      in_specs=(specs, prefix, prefix, P(), P()),
+      in_specs=(specs, _PREFIX, _PREFIX, P(), P()),
       out_specs=specs,
     )(cache, k, v, slots, pages)
 
