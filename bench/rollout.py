@@ -171,7 +171,7 @@ def _report_model(
     cpu, wall = rates[tool.name]
     print(
       f'{tool.name:24}{cpu:14.0f}{wall:12.0f}   '
-      f'{ours[0] / cpu:.2f} x, by the clock {ours[1] / wall:.2f} x'
+      f'{ours[0] / cpu:.2f} x, of the wall {ours[1] / wall:.2f} x'
     )
   _print_bound(bounds, ours[0])
   _print_memory(memory)
@@ -189,7 +189,7 @@ def _print_bound(rows: _Rows, tokens_per_s: float) -> None:
   ):
     is_bound = ": this machine's bound" if name == bound else ''
     reached = f'{tokens_per_s / per_s[name]:.0%} reached{is_bound}'
-    print(f'{label:24}{per_s[name]:14.0f}{"":12}   {reached}')
+    print(f'{label:24}{per_s[name]:14.0f}   {reached}')
 
 
 if __name__ == '__main__':
