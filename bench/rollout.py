@@ -171,7 +171,7 @@ def _report_model(
     cpu, wall = rates[tool.name]
     print(
       f'{tool.name:24}{cpu:14.0f}{wall:12.0f}   '
-      f'{ours[0] / cpu:.2f} x, of the wall {ours[1] / wall:.2f} x'
+      f'{ours[0] / cpu:.2f} x, wall {ours[1] / wall:.2f} x'
     )
   _print_bound(bounds, ours[0])
   _print_memory(memory)
