@@ -16,21 +16,26 @@ _TRIES = 7
 def measure(
   model: decoder.Abstract, params: decoder.Params, *, batch: int
 ) -> dict[str, float]:
-  """Returns two bounds on a step of N weights and B tokens, in CPU-seconds.
+  """Returns what a step of N weights and B tokens takes, in CPU-seconds.
 
   `weights_s`: the bytes of all weights over the rate at which a copy reads and
   writes; an input embedding that is not the head too is looked up, not read.
   `products_s`: the 2 N B operations of the products with the weights, at the
-  rate of products of the same shapes over weights that are in the processor's
-  cache, so far as a single one fits. Everything else is taken to cost nothing.
+  rate of products of the same shapes over the same few weights, which stay in
+  the processor's cache so far as they fit. Both are bounds: everything else is
+  taken to cost nothing. `products_apart_s`: the products over weights of their
+  own, one after another, as a step has them: XLA's products alone.
   """
   read_bytes = sum(x.nbytes for x in jax.tree.leaves(params))
   if not model.spec.tied_head:
     read_bytes -= params['embedding'].nbytes
-  products = _products(model.spec)
+  products = [*_products(model.spec)]
   return {
     'weights_s': read_bytes * _copy_s() / (2 * _COPY_BYTES),
-    'products_s': sum(_products_s(batch, *product) for product in products),
+    'products_s': sum(_products_s(batch, *p) for p in products),
+    'products_apart_s': sum(
+      _products_s(batch, *p, apart=True) for p in products
+    ),
   }
 
 
@@ -45,12 +50,17 @@ def _products(spec: spec_lib.Spec) -> Iterator[tuple[int, int, int]]:
   yield 1, spec.embed_dim, spec.vocab_rows
 
 
-def _products_s(batch: int, count: int, rows: int, columns: int) -> float:
+def _products_s(
+  batch: int, count: int, rows: int, columns: int, *, apart: bool = False
+) -> float:
+  """Returns the time of so many products, the weights of each its own or not.
+
+  They are one program, which is called once; it can't know which are the same.
+  """
   x, w = jnp.ones((batch, rows)), jnp.ones((rows, columns))
-  # In one program, which is called once. It can't know that the weights are
-  # the same ones.
+  weights = [w + i for i in range(count)] if apart else [w] * count
   program = jax.jit(lambda x, weights: [x @ w for w in weights])
-  return _least_s(lambda: program(x, [w] * count))
+  return _least_s(lambda: program(x, weights))
 
 
 def _copy_s() -> float:
