@@ -1,0 +1,101 @@
+"""Tests of the scripts in `bench/`, each run as its page says."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from absl.testing import absltest
+
+import source_tree
+import tiny_model
+from dapo_jax.data import tokenizers
+from dapo_jax.training import model_folder
+
+
+def _run(script: str, *flags: str) -> subprocess.CompletedProcess:
+  return subprocess.run(
+    [sys.executable, f'bench/{script}', *flags],
+    capture_output=True,
+    text=True,
+    cwd=source_tree.ROOT,
+  )
+
+
+class CacheGapTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.folder = pathlib.Path(
+      cls.enterClassContext(tempfile.TemporaryDirectory())
+    )
+    path = cls.folder / 'tokenizer.model'
+    # 4 special tokens, 256 bytes, '1+2=3': 265 pieces.
+    tokenizers.train_sentencepiece(['1+2=3'], path, vocab_size=300)
+    model = tiny_model.model(vocab_size=265, vocab_rows=320)
+    model_folder.save(
+      cls.folder / 'model',
+      model,
+      tiny_model.params(model),
+      tokenizer=tokenizers.load(path),
+    )
+
+  def _run(self, *flags):
+    return _run('cache_gap.py', f'--model={self.folder}/model', *flags)
+
+  def test_an_int8_cache_is_smaller_and_near_float32(self):
+    done = self._run('--prompts=2', '--tokens=20', '--reps=1')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    first, _, *rows = done.stdout.splitlines()
+    tokens = int(first.split()[0])
+    # 20 of each, or fewer where one ends by itself.
+    self.assertBetween(tokens, 2, 40)
+    # Name, mean, 99 %, max, likeliest, MiB, time, 'x'.
+    found = {row[:20].strip(): row[20:].split() for row in rows}
+    self.assertEqual(
+      list(found),
+      ['float32', 'float32, int8 cache', 'bfloat16', 'bfloat16, int8 cache'],
+    )
+    self.assertEqual(
+      found['float32'][:4] + found['float32'][5:],
+      ['0.0000', '0.0000', '0.0000', str(tokens), '1.00', 'x'],
+    )
+    for name, row in found.items():
+      mean, most, largest = map(float, row[:3])
+      self.assertEqual(mean > 0, name != 'float32', name)
+      self.assertLessEqual(mean, largest)
+      self.assertLessEqual(most, largest)
+      self.assertBetween(int(row[3]), 0.8 * tokens, tokens)
+
+  def test_more_prompts_than_there_are_are_refused(self):
+    done = self._run('--prompts=9')
+    self.assertIn('--prompts must be 1 to 8', done.stderr)
+    self.assertEqual(done.returncode, 2)
+
+
+class PagePoolTest(absltest.TestCase):
+  def test_pools_are_set_against_the_full_one_and_whole_rows(self):
+    done = _run('page_pool.py', '--slots=16', '--prompts=3', '--chunk=256')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    first, _, *rows = done.stdout.splitlines()
+    self.assertStartsWith(first, '48 responses of ')
+    # Memory, steps, of full, 'x', used, lost, again, whole rows, 'x', slots.
+    rows = [row.split() for row in rows]
+    self.assertEqual(
+      [row[0] for row in rows], ['100%', '50%', '33%', '25%', '15%']
+    )
+    self.assertEqual(
+      rows[0][2:4] + rows[0][5:], '1.00 x 0.0% 0 1.00 x, 16 slots'.split()
+    )
+    # 15 % of 16 rows of 325 pages hold 780 pages: 2 whole rows.
+    self.assertEqual(rows[-1][-2:], ['2', 'slots'])
+    # They are 49,920 tokens, too few for 16 rows of 3,216 on average.
+    self.assertGreater(float(rows[-1][5].rstrip('%')), 0)
+    self.assertGreater(int(rows[-1][6]), 0)
+    for row in rows[1:]:
+      # Pages do with fewer steps than as much memory in whole rows.
+      self.assertLess(float(row[2]), float(row[7]))
+
+
+if __name__ == '__main__':
+  absltest.main()
