@@ -29,6 +29,11 @@ def fitted(
   Raises:
     ValueError: when the slots, or a single row of pages, need more.
   """
+  limits_lib.check(
+    limits,
+    context_tokens=model.spec.context_tokens,
+    shards=mesh.shape[mesh_lib.SLOT_AXIS],
+  )
   kind, _ = cache_layout.choose(model, limits, mesh)
   limits = limits._replace(cache=kind, pages=None)
   if cache_gib is None:
