@@ -176,8 +176,9 @@ def main() -> None:
   for kind, ratio in zip(found, time_ratio, strict=True):
     logp, likeliest = forced(kind, prompts, first.tokens)
     gaps = np.abs(logp - first.logp)[counts]
-    slot_bytes, _ = decode_lib.slot_bytes(kind.layout, kind.engine.limits)
-    mib = slot_bytes * len(prompts) / 2**20
+    arrays = jax.tree.leaves(jax.eval_shape(kind.layout.empty))
+    cache_bytes = sum(x.size * x.dtype.itemsize for x in arrays)
+    mib = cache_bytes / kind.engine.limits.slots * len(prompts) / 2**20
     print(
       f'{kind.name:20}{gaps.mean():8.4f}{np.quantile(gaps, 0.99):8.4f}'
       f'{gaps.max():8.4f}{likeliest[counts].sum():11d}{mib:5.1f}{ratio:8.2f} x'

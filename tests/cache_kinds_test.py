@@ -80,6 +80,14 @@ class PagedTest(parameterized.TestCase):
       for a, b in zip(group, again[index], strict=True):
         np.testing.assert_array_equal(a.logp, b.logp)
 
+  def test_one_program_decodes_rows_of_any_length(self):
+    # In whole rows, 312 entries are four blocks, with a program for each.
+    limits = _PAGED._replace(slots=4, response_tokens=300)
+    engine = tiny_engine.build(limits=limits)
+    with tiny_engine.compilations() as compiled:
+      _generate(engine)
+    self.assertEqual(compiled.count('jit(chunk)'), 1)
+
   def test_what_pages_held_before_spoils_nothing(self):
     engine = tiny_engine.build(limits=_PAGED._replace(pages=9))
     state = engine.init_decode_state()

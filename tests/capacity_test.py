@@ -35,6 +35,16 @@ class DenseTest(parameterized.TestCase):
     ):
       _fitted('auto', shard_slots * row - 1, **where)
 
+  @parameterized.parameters('auto', 'paged')
+  def test_slots_that_the_devices_cannot_share_are_refused(self, cache):
+    with self.assertRaisesRegex(ValueError, r'\(4\).*\(8\).*sampler.slots'):
+      capacity.fitted(
+        tiny_engine.model(),
+        tiny_engine.LIMITS._replace(slots=4, cache=cache),
+        mesh_lib.engine_mesh(jax.devices()[:8], tensor=1),
+        cache_gib=1.0,
+      )
+
   def test_without_a_budget_all_fit(self):
     self.assertEqual(_fitted('auto', None).cache, 'dense')
 

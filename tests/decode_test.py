@@ -259,16 +259,6 @@ class StandStillTest(absltest.TestCase):
 
 
 class ReadTest(absltest.TestCase):
-  def test_a_slot_takes_cache_tokens_and_numbers(self):
-    # 2 layers, 2 heads of 12, 16 entries, keys and values; 8 response tokens
-    # with log-probs; 4 int32, a bool, a choice of 4, two words of key.
-    cache, others = 2 * 2 * 2 * 12 * 16 * 4, 8 * 8 + 4 * 4 + 1 + 4 * 4 + 8
-    for tensor in (1, 2):
-      self.assertEqual(
-        decode.slot_bytes(_LAYOUT, _LIMITS, tensor=tensor),
-        (cache / tensor, others),
-      )
-
   def test_rows_are_taken_by_their_slots(self):
     state, _ = _run(_started([[10], [40], [30]]), max_steps=4)
     tokens, logp = decode.take_rows(state, jnp.array([2, 0, 2]))

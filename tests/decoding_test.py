@@ -160,13 +160,18 @@ class PagedTest(parameterized.TestCase):
       dtype=jnp.float32,
     )
     paged = paged._replace(table=jnp.array([[4, 0, 6], [2, 5, 1]]))
-    attend = functools.partial(
-      paged_cache.attend,
-      kernel=False,
-      window_tokens=model.spec.window_tokens,
-    )
     for t in range(9):
       positions = jnp.full(2, t)
+      attend = lambda q, k, v, cache, layer, at=positions: paged_cache.attend(
+        q,
+        k,
+        v,
+        cache,
+        layer=layer,
+        positions=at,
+        kernel=False,
+        window_tokens=model.spec.window_tokens,
+      )
       want, dense = decoding.dense(
         module, layers, tokens[:, t], dense, positions=positions
       )
@@ -176,36 +181,9 @@ class PagedTest(parameterized.TestCase):
         tokens[:, t],
         paged,
         positions=positions,
-        live=jnp.ones(2, bool),
         attend=attend,
       )
       np.testing.assert_allclose(got, want, atol=tolerances.F32_ATOL)
-
-  def test_a_slot_that_is_not_live_writes_nothing(self):
-    model = tiny_model.model()
-    module, layers = decoding.bind(model.graphdef, tiny_model.params(model))
-    cache = paged_cache.empty(
-      model.spec,
-      pages=2,
-      page_tokens=4,
-      table_shape=(2, 1),
-      dtype=jnp.float32,
-    )
-    cache = cache._replace(table=jnp.array([[0], [1]]))
-    _, after = decoding.paged(
-      module,
-      layers,
-      jnp.array([3, 4]),
-      cache,
-      positions=jnp.array([1, 2]),
-      live=jnp.array([True, False]),
-      attend=functools.partial(paged_cache.attend, kernel=False),
-    )
-    # In both layers, in the first slot's page alone, its second entry.
-    written = np.asarray(after.pages).any(axis=(3, 4))
-    np.testing.assert_array_equal(
-      written, [[[False, True, False, False], [False] * 4]] * 2
-    )
 
 
 if __name__ == '__main__':

@@ -110,6 +110,19 @@ class GradersTest(parameterized.TestCase):
     self.assertIn(f"ends in '{'x' * 193}the\\nend'\n", printed)
     self.assertIn("raise error('no reward')", printed)
 
+  def test_what_it_raises_may_have_no_text(self):
+    class Mute(Exception):
+      def __str__(self):
+        raise ValueError
+
+    def judge(prompt, text, length_tokens):
+      raise Mute
+
+    with grading.Graders(_grading(judge)) as graders:
+      graders.submit((0, 0), tiny_groups.prompt(0), _response(''))
+      with self.assertRaisesRegex(grading.JudgeError, 'Mute: .its text could'):
+        graders.finish()
+
   def test_of_several_that_failed_the_first_draw_is_named(self):
     begun = threading.Barrier(5, timeout=10)
 

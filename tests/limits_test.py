@@ -73,6 +73,7 @@ class CheckTest(parameterized.TestCase):
     (dict(prefill_tokens=24), r'of 24 tokens.*--config.sampler.prefill_tokens'),
     (dict(page_tokens=12), r'has 12 tokens.*--config.sampler.page_tokens'),
     (dict(page_tokens=2048), r'2048 tokens.*--config.sampler.page_tokens'),
+    (dict(pages=0), r'0 pages .* row \(1\); change .*cache_gib'),
     (dict(slots=7), r'slots \(7\).*\(2\); change --config.sampler.slots'),
     (dict(response_tokens=89), r'of 12 .* of 89 .*\(100\).*max_prompt_tokens'),
   )

@@ -255,10 +255,10 @@ def for_sampling(
 ) -> Params:
   """Returns the parameters as sampling reads them: all of them, every token.
 
-  In the type that products take them in: half the bytes are half the time. A
-  product converts its weights anyway, so no bit of the result changes; the
-  scales of norms, which are used in float32, stay. Not `stacked`, the block is
-  a tuple of layers: a slice of stacked weights is copied before a product.
+  In the type that products take them in, as a product would convert them
+  anyway: half the bytes are half the time. The scales of norms, which are used
+  in float32, stay. Not `stacked`, the block is a tuple of layers: a slice of
+  stacked weights is copied before a product.
   """
   dtype = nnx.merge(model.graphdef, model.shapes).dtype
 

@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import attention, decoder, kv_cache, paged_cache
 
 # The weights of all layers stacked, or a tuple of those of each: the first is
 # scanned, which compiles fast; the second unrolled, which copies nothing.
 Layers = Any
-# As `paged_cache.attend`, perhaps mapped over shards.
+# (q, k, v, cache, number of the layer) -> as `paged_cache.attend` returns.
 AttendPaged = Callable[..., tuple[Array, paged_cache.PagedCache]]
 
 
@@ -140,7 +140,6 @@ def paged(
   cache: paged_cache.PagedCache,
   *,
   positions: Int[Array, ' S'],
-  live: Bool[Array, ' S'],
   attend: AttendPaged,
 ) -> tuple[Float[Array, 'S D'], paged_cache.PagedCache]:
   """Returns the hidden state after one token a slot, and the new cache.
@@ -155,14 +154,7 @@ def paged(
     number, weights = given
 
     def attend_token(q, k, v):
-      out, after = attend(
-        q[:, 0],
-        k[:, 0],
-        v[:, 0],
-        cache,
-        layer=number,
-        positions=jnp.where(live, positions, -1),
-      )
+      out, after = attend(q[:, 0], k[:, 0], v[:, 0], cache, number)
       return out[:, None], after
 
     block = nnx.merge(graphdef, weights)

@@ -26,8 +26,8 @@ def collect(
 ) -> list[records.Group]:
   """Returns a judged group for every draw, in the order of the draws.
 
-  Groups go to the graders as they are complete, and sampling goes on whatever
-  these do; the order of completion and of the verdicts leaves no trace. When
+  Groups go to the graders as they are complete, and sampling does not wait for
+  them; the order of completion and of the verdicts leaves no trace. When
   a judge raises, sampling is ended at the next group that is complete.
 
   Args:

@@ -1,5 +1,7 @@
 """Judges responses in threads, while the sampler goes on.
 
+A judge that waits, for another process say, holds up nothing; one that
+computes in Python takes turns with the sampler's own Python, which is little.
 Host only. The threads are daemons, not those of concurrent.futures: the end
 of a program waits for the latter, and a judge may never return.
 """
@@ -150,11 +152,18 @@ def _outcome(task: _Task, judge: Judge) -> Graded | JudgeError:
   except BaseException as error:
     failure = JudgeError(
       f'response {task.key[1]} (from 0) to prompt {prompt.id} could not be '
-      f'judged: {type(error).__name__}: {error}'
+      f'judged: {type(error).__name__}: {_text(error)}'
     )
     failure.__cause__ = error
     failure.add_note(f'The response ends in {response.text[-200:]!r}')
     return failure
+
+
+def _text(error: BaseException) -> str:
+  try:
+    return str(error)
+  except Exception:  # it is the judge's own, too
+    return '(its text could not be made)'
 
 
 def _missing_text(prompts: Iterable[records.Prompt], wait_s: float) -> str:

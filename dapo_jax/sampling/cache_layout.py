@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from absl import logging
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -57,20 +58,20 @@ def make(
   return kinds[limits.cache](model, limits, mesh)
 
 
-def choose(
+def resolved(
   model: decoder.Abstract, limits: limits_lib.Limits, mesh: Mesh
-) -> tuple[str, str]:
-  """Returns the layout for 'auto' and 'paged', and why ('' = as asked).
+) -> limits_lib.Limits:
+  """Returns the limits with the layout that suits model and devices.
 
   Pages want the kernel on a TPU: without it, every page of a row would be
-  copied for every token. Where it refuses a model, rows are whole.
+  copied for every token. Where it refuses a model, rows are whole, and the log
+  says why.
   """
-  on_tpu = mesh.devices.flat[0].platform == 'tpu'
-  if not on_tpu:
-    auto = limits.cache == 'auto'
-    return ('dense', '') if auto else (limits.cache, '')
+  if mesh.devices.flat[0].platform != 'tpu':
+    kind = 'dense' if limits.cache == 'auto' else limits.cache
+    return limits._replace(cache=kind)
   if limits.cache not in ('auto', 'paged'):
-    return limits.cache, ''
+    return limits
   why = paged_kernel.refusal(
     model.spec,
     tensor=mesh.shape['tensor'],
@@ -81,8 +82,9 @@ def choose(
     ),
   )
   if why is None:
-    return 'paged', ''
-  return 'dense', f'rows are kept whole, not in pages: {why}'
+    return limits._replace(cache='paged')
+  logging.warning('rows are kept whole, not in pages: %s', why)
+  return limits._replace(cache='dense')
 
 
 def _compute_dtype(model: decoder.Abstract) -> jnp.dtype:
@@ -98,6 +100,9 @@ def _dense(model, limits, mesh) -> Layout:
     cache_tokens=limits_lib.cache_tokens(limits),
     dtype=jnp.int8 if int8 else _compute_dtype(model),
   )
+  specs = kv_cache.partition_specs(
+    jax.eval_shape(empty), slots=mesh_lib.SLOT_AXIS, heads=_HEADS
+  )
 
   def decode(model, layers, tokens, cache, *, positions, live, attend_blocks):
     del live  # A slot that stands still writes into its own row.
@@ -110,93 +115,108 @@ def _dense(model, limits, mesh) -> Layout:
       attend_blocks=attend_blocks,
     )
 
-  slot = mesh_lib.SLOT_AXIS
-  shard_slots = limits.slots // mesh.shape[slot]
-  specs = kv_cache.partition_specs(
-    jax.eval_shape(empty), slots=slot, heads=_HEADS
-  )
-
-  def insert_mine(cache, k, v, slots):
-    mine = slots // shard_slots == jax.lax.axis_index(slot)
-    slots = jnp.where(mine, slots % shard_slots, shard_slots)
+  def insert(cache, k, v, slots, pages):
+    del pages
     return kv_cache.insert(cache, k, v, slots=slots)
 
-  def insert(cache, k, v, *, slots, pages):
-    del pages
-    # Mapped over the shards: XLA would gather all slots to write to some.
-    return jax.shard_map(
-      insert_mine,
-      mesh=mesh,
-      in_specs=(specs, _PREFIX, _PREFIX, P()),
-      out_specs=specs,
-      check_vma=False,
-    )(cache, k, v, slots)
-
-  return Layout(empty, _named(specs, mesh), decode, insert, stacked=False)
+  return Layout(
+    empty,
+    _named(specs, mesh),
+    decode,
+    _by_shards(insert, specs, limits, mesh),
+    stacked=False,
+  )
 
 
 def _paged(model, limits, mesh) -> Layout:
   slot = mesh_lib.SLOT_AXIS
   shards = mesh.shape[slot]
-  shard_slots = limits.slots // shards
-  pages = limits_lib.shard_pages(limits, shards)
   specs = paged_cache.PagedCache(
     P(None, slot, None, _HEADS, None), P(slot, None)
   )
-  mapped = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
   heads = P(slot, _HEADS, None)
 
   def empty():
+    sizes = limits_lib.pool_sizes(limits, shards)
     cache = paged_cache.empty(
       model.spec,
-      pages=pages * shards,
-      page_tokens=limits.page_tokens,
-      table_shape=(limits.slots, limits_lib.row_pages(limits)),
+      pages=sizes.shard_pages * shards,
+      page_tokens=sizes.page_tokens,
+      table_shape=(sizes.slots, sizes.row_pages),
       dtype=_compute_dtype(model),
     )
-    own = pages_lib.own_table(limits_lib.pool_sizes(limits, shards))
-    return cache._replace(table=jnp.asarray(own))
+    return cache._replace(table=jnp.asarray(pages_lib.own_table(sizes)))
 
-  attend = functools.partial(
-    paged_cache.attend,
-    kernel=mesh.devices.flat[0].platform == 'tpu',
-    window_tokens=model.spec.window_tokens,
+  def attend(q, k, v, cache, layer, positions):
+    return paged_cache.attend(
+      q,
+      k,
+      v,
+      cache,
+      layer=layer,
+      positions=positions,
+      kernel=mesh.devices.flat[0].platform == 'tpu',
+      window_tokens=model.spec.window_tokens,
+    )
+
+  attend_shards = jax.shard_map(
+    attend,
+    mesh=mesh,
+    in_specs=(heads, heads, heads, specs, P(), P(slot)),
+    out_specs=(heads, specs),
+    check_vma=False,
   )
-
-  def attend_shards(q, k, v, cache, *, layer, positions):
-    return mapped(
-      lambda q, k, v, cache, layer, positions: attend(
-        q, k, v, cache, layer=layer, positions=positions
-      ),
-      in_specs=(heads, heads, heads, specs, P(), P(slot)),
-      out_specs=(heads, specs),
-    )(q, k, v, cache, layer, positions)
 
   def decode(model, layers, tokens, cache, *, positions, live, attend_blocks):
     del attend_blocks  # A row is read as far as it is long.
+    where = jnp.where(live, positions, -1)
     return decoding.paged(
       model,
       layers,
       tokens,
       cache,
       positions=positions,
-      live=live,
-      attend=attend_shards,
+      attend=lambda q, k, v, cache, layer: attend_shards(
+        q, k, v, cache, layer, where
+      ),
     )
 
-  def insert_mine(cache, k, v, slots, numbers):
-    mine = slots // shard_slots == jax.lax.axis_index(slot)
-    numbers = jnp.where(mine[:, None], numbers, pages)
+  def insert(cache, k, v, slots, pages):
+    exists = slots < limits.slots // shards
+    numbers = jnp.where(exists[:, None], pages, cache.pages.shape[1])
     return paged_cache.insert(cache, k, v, pages=numbers)
 
-  def insert(cache, k, v, *, slots, pages):
-    return mapped(
-      insert_mine,
-      in_specs=(specs, _PREFIX, _PREFIX, P(), P()),
-      out_specs=specs,
-    )(cache, k, v, slots, pages)
+  return Layout(
+    empty,
+    _named(specs, mesh),
+    decode,
+    _by_shards(insert, specs, limits, mesh),
+    stacked=True,
+  )
 
-  return Layout(empty, _named(specs, mesh), decode, insert, stacked=True)
+
+def _by_shards(insert, specs, limits, mesh):
+  """Returns an insertion in which each shard of the slots takes its own.
+
+  Without, XLA would gather all slots to write to some. A slot of another shard
+  is one beyond the last.
+  """
+  slot = mesh_lib.SLOT_AXIS
+  shard_slots = limits.slots // mesh.shape[slot]
+
+  def of_shard(cache, k, v, slots, pages):
+    mine = slots // shard_slots == jax.lax.axis_index(slot)
+    slots = jnp.where(mine, slots % shard_slots, shard_slots)
+    return insert(cache, k, v, slots, pages)
+
+  mapped = jax.shard_map(
+    of_shard,
+    mesh=mesh,
+    in_specs=(specs, _PREFIX, _PREFIX, P(), P()),
+    out_specs=specs,
+    check_vma=False,
+  )
+  return lambda cache, k, v, *, slots, pages: mapped(cache, k, v, slots, pages)
 
 
 def _named(specs: Any, mesh: Mesh) -> Any:

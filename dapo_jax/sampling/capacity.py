@@ -1,13 +1,14 @@
 """Whether an engine's slots fit their share of a device's memory."""
 
 import math
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.sampling import cache_layout, decode
+from dapo_jax.sampling import cache_layout, programs
 from dapo_jax.sampling import limits as limits_lib
 
 
@@ -34,16 +35,14 @@ def fitted(
     context_tokens=model.spec.context_tokens,
     shards=mesh.shape[mesh_lib.SLOT_AXIS],
   )
-  kind, _ = cache_layout.choose(model, limits, mesh)
-  limits = limits._replace(cache=kind, pages=None)
+  limits = cache_layout.resolved(model, limits._replace(pages=None), mesh)
   if cache_gib is None:
     return limits
+  state = programs.state_shapes(model, limits, mesh)
+  if limits.cache == 'paged':
+    return _with_pages(state, limits, mesh, cache_gib)
   shards = mesh.shape[mesh_lib.SLOT_AXIS]
-  layout = cache_layout.make(model, limits, mesh)
-  cache, others = decode.slot_bytes(layout, limits, tensor=mesh.shape['tensor'])
-  if kind == 'paged':
-    return _with_pages(layout, limits, mesh, cache_gib, others)
-  slot_gib = (cache + others) / 2**30
+  slot_gib = _device_bytes(state) * shards / limits.slots / 2**30
   fit = int(cache_gib / slot_gib) * shards
   if limits.slots > fit:
     raise ValueError(
@@ -56,15 +55,15 @@ def fitted(
   return limits
 
 
-def _with_pages(layout, limits, mesh, cache_gib, others) -> limits_lib.Limits:
-  shards = mesh.shape[mesh_lib.SLOT_AXIS]
-  pages = jax.eval_shape(layout.empty).pages
-  page_bytes = pages.size * pages.dtype.itemsize // pages.shape[1]
-  page_bytes //= mesh.shape['tensor']
-  # The table is small beside a page, but it is there.
-  slot_bytes = others + 4 * limits_lib.row_pages(limits)
-  left = cache_gib * 2**30 - slot_bytes * limits.slots // shards
-  fit, row = math.floor(left / page_bytes), limits_lib.row_pages(limits)
+def _with_pages(state, limits, mesh, cache_gib) -> limits_lib.Limits:
+  pages_bytes, row = (
+    _device_bytes(state.cache.pages),
+    limits_lib.row_pages(limits),
+  )
+  most = limits_lib.shard_pages(limits, mesh.shape[mesh_lib.SLOT_AXIS])
+  page_bytes = pages_bytes // most
+  left = cache_gib * 2**30 - (_device_bytes(state) - pages_bytes)
+  fit = math.floor(left / page_bytes)
   if fit < row:
     raise ValueError(
       f'sampler.cache_gib ({cache_gib:.3g}) has room for {max(0, fit)} pages '
@@ -73,4 +72,12 @@ def _with_pages(layout, limits, mesh, cache_gib, others) -> limits_lib.Limits:
       '--config.sampler.cache_gib, --config.sampler.slots or '
       '--config.rollout.max_response_tokens'
     )
-  return limits._replace(pages=min(fit, limits.slots // shards * row))
+  return limits._replace(pages=min(fit, most))
+
+
+def _device_bytes(shapes: Any) -> int:
+  """Returns the bytes that a device holds of arrays."""
+  return sum(
+    math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+    for x in jax.tree.leaves(shapes)
+  )

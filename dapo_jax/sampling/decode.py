@@ -46,23 +46,6 @@ class DecodeState(NamedTuple):
   out_logp: Float[Array, 'S M']
 
 
-def slot_bytes(
-  layout: cache_layout.Layout, limits: limits_lib.Limits, *, tensor: int = 1
-) -> tuple[float, int]:
-  """Returns the bytes of keys and values and of all else, for each slot.
-
-  On a device: keys and values are split over `tensor` of them; tokens,
-  log-probs and counters are not. Pages are counted as shared out evenly.
-  """
-  state = jax.eval_shape(lambda: empty_state(layout, limits))
-  size = lambda tree: sum(
-    x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)
-  )
-  cache = size(state.cache)
-  others = size(state) - cache
-  return cache / limits.slots / tensor, others // limits.slots
-
-
 def state_shardings(layout: cache_layout.Layout, mesh: Mesh) -> DecodeState:
   """Returns where the slots live: split over the mesh, heads as weights."""
   slot = NamedSharding(mesh, P(mesh_lib.SLOT_AXIS))

@@ -6,7 +6,6 @@ one prompt, prefilled once, into several slots; `generate_chunk` decodes many
 tokens before it looks at the host.
 """
 
-import logging
 from collections.abc import Sequence
 
 import jax
@@ -64,10 +63,7 @@ class Engine(engine_api.Engine):
     limits_lib.check(
       limits, context_tokens=model.spec.context_tokens, shards=shards
     )
-    kind, why = cache_layout.choose(model, limits, mesh)
-    if why:
-      logging.getLogger(__name__).warning(why)
-    limits = self.limits = limits._replace(cache=kind)
+    limits = self.limits = cache_layout.resolved(model, limits, mesh)
     self._pool_sizes = limits_lib.pool_sizes(limits, shards)
     self.eos_ids = tuple(tokenizer.eos_ids)
     self.params_shardings = mesh_lib.shardings(
@@ -199,7 +195,8 @@ class Engine(engine_api.Engine):
         None = to all of it.
     """
     blocks = None
-    if longest_tokens is not None:
+    # Pages are read as far as a row is long: there is one program.
+    if longest_tokens is not None and self.limits.cache != 'paged':
       blocks = limits_lib.blocks_for(self.limits, longest_tokens + max_steps)
       state = self._warm_chunks(params, state)
     return self._programs.chunk(

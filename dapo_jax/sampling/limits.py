@@ -111,6 +111,11 @@ def check(limits: Limits, *, context_tokens: int, shards: int) -> None:
       f'a page of the cache has {limits.page_tokens} tokens; it must be one '
       f'of {PAGES_TOKENS}; change --config.sampler.page_tokens'
     )
+  if limits.pages is not None and limits.pages < row_pages(limits):
+    raise ValueError(
+      f'a pool of {limits.pages} pages is smaller than the longest row '
+      f'({row_pages(limits)}); change --config.sampler.cache_gib'
+    )
   longest = limits.prompt_tokens + limits.response_tokens
   if longest > context_tokens:
     raise ValueError(

@@ -42,15 +42,14 @@ def own_pages(sizes: Sizes, slot: int) -> Int[np.ndarray, ' W']:
   Raises:
     ValueError: where there are too few.
   """
-  found = own_table(sizes)[slot]
-  if found[0] == sizes.shard_pages:
+  rows, width = sizes.slots // sizes.shards, sizes.row_pages
+  if rows * width > sizes.shard_pages:
     raise ValueError(
       "JetStream's requests have pages of their own: "
       f'{sizes.shard_pages} pages are too few for '
-      f'{sizes.slots // sizes.shards} slots x {sizes.row_pages} a device; '
-      'change --config.sampler.cache_gib'
+      f'{rows} slots x {width} a device; change --config.sampler.cache_gib'
     )
-  return found
+  return np.arange(width, dtype=np.int32) + slot % rows * width
 
 
 class Pool:
@@ -97,7 +96,7 @@ class Pool:
       another row has written already; None where too few are free. A page for
       every row that may still grow is left alone.
     """
-    shard = self._shard(slot)
+    shard = self.shard_of(slot)
     held = self._shared[shard].get(prompt, [])
     # The last prompt token is fed again, into a page of the row's own.
     whole = (prompt_tokens - 1) // self._sizes.page_tokens
@@ -126,7 +125,7 @@ class Pool:
     more = count - int(self._counts[slot])
     if more <= 0:
       return True
-    shard = self._shard(slot)
+    shard = self.shard_of(slot)
     if len(self._free[shard]) < more:
       return False
     pages = [self._free[shard].pop() for _ in range(more)]
@@ -146,7 +145,7 @@ class Pool:
 
   def release(self, slot: int) -> None:
     """Takes a slot's pages back; those that others share stay theirs."""
-    shard = self._shard(slot)
+    shard = self.shard_of(slot)
     users, prompt = self._users[shard], self._prompts[slot]
     # The lowest number is to be taken first again.
     for page in sorted(self.table[slot, : self._counts[slot]], reverse=True):
@@ -162,18 +161,10 @@ class Pool:
 
   def shard_of(self, slot: int) -> int:
     """Returns the shard that a slot's pages are of."""
-    return self._shard(slot)
-
-  @property
-  def free_count(self) -> int:
-    """Pages that no slot has."""
-    return sum(len(free) for free in self._free)
+    return slot * self._sizes.shards // self._sizes.slots
 
   def _pages_for(self, tokens: int) -> int:
     return -(-tokens // self._sizes.page_tokens)
-
-  def _shard(self, slot: int) -> int:
-    return slot * self._sizes.shards // self._sizes.slots
 
   def _growing(self, shard: int) -> int:
     """Returns how many rows of a shard may still want another page."""

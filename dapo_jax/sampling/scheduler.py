@@ -91,33 +91,29 @@ def generate(
   sizes; the tokens do not, as far as the arithmetic allows.
   """
   table = slots_lib.Slots(engine.new_pool())
-  jobs = list(_jobs(requests, sampling))
-  waiting = deque(jobs)
+  queue = _Queue(list(_jobs(requests, sampling)))
   done: dict[int, dict[int, Completion]] = {}
   state, ended = engine.init_decode_state(), []
   ready = time.perf_counter()
-  while waiting or table.busy or ended:
+  while queue.waiting or table.busy or ended:
     begin, sent, steps = ready, _Sent(), None
-    if waiting or table.busy:
+    if queue.waiting or table.busy:
       state, sent = _prepare(
-        engine, params, state, table, waiting, jobs, sampling.chunk_tokens
+        engine, params, state, table, queue, sampling.chunk_tokens
       )
       state, steps = engine.generate_chunk(
         params,
         state,
         max_steps=sampling.chunk_tokens,
         # With nothing left to fill a free slot with, decode on.
-        leave_after=engine.refill_slots if waiting else engine.limits.slots + 1,
+        leave_after=(
+          engine.refill_slots if queue.waiting else engine.limits.slots + 1
+        ),
         longest_tokens=table.longest_tokens,
       )
     prepared = time.perf_counter()
     # What ended before is handed on while the device decodes.
-    for index, g, completion in _completions(ended, engine.eos_ids):
-      group = done.setdefault(index, {})
-      group[g] = completion
-      if len(group) == requests[index].samples:
-        del done[index]
-        yield index, tuple(group[i] for i in range(len(group)))
+    yield from _whole_groups(ended, done, requests, engine.eos_ids)
     ended = []
     if steps is not None:
       live, generated, steps = jax.device_get(
@@ -153,6 +149,21 @@ class _Ended(NamedTuple):
   owners: list[tuple[tuple[int, int], int]]  # and how many tokens
   stopped: Bool[np.ndarray, ' k']  # by a stop string
   rows: list[tuple[jax.Array, jax.Array]]
+
+
+def _whole_groups(
+  ended: Iterable[_Ended],
+  done: dict[int, dict[int, Completion]],
+  requests: Sequence[Request],
+  eos_ids: Sequence[int],
+) -> Iterator[tuple[int, tuple[Completion, ...]]]:
+  """Yields the groups that are complete now; keeps the others in `done`."""
+  for index, g, completion in _completions(ended, eos_ids):
+    group = done.setdefault(index, {})
+    group[g] = completion
+    if len(group) == requests[index].samples:
+      del done[index]
+      yield index, tuple(group[i] for i in range(len(group)))
 
 
 def _completions(
@@ -220,6 +231,27 @@ class _Job:
   prefix: decode.Prefix | None = None
 
 
+class _Queue:
+  """The requests, and which of them wait for slots, in this order."""
+
+  def __init__(self, jobs: Sequence[_Job]):
+    self._jobs = jobs
+    self.waiting = deque(jobs)
+
+  def give_back(self, index: int, g: int) -> None:
+    """Puts a sample that lost its slot before all that have not begun.
+
+    The noise is the sample's own: it will have the same tokens again.
+    """
+    job = self._jobs[index]
+    if not job.pending:
+      if self.waiting:
+        # Only the first that waits keeps its prompt on the device.
+        self.waiting[0].prefix = None
+      self.waiting.appendleft(job)
+    job.pending.appendleft(g)
+
+
 class _Sent(NamedTuple):
   """What was done before a chunk; the fields are those of `ChunkReport`."""
 
@@ -247,7 +279,7 @@ def _jobs(requests: Sequence[Request], sampling: Sampling) -> Iterator[_Job]:
     yield _Job(i, r, keys[i, : r.samples], limits, sampling.choice, pending)
 
 
-def _prepare(engine, params, state, table, waiting, jobs, chunk_tokens: int):
+def _prepare(engine, params, state, table, queue: _Queue, chunk_tokens: int):
   """Returns (state ready for a chunk of so many tokens, what was done)."""
   lost = table.make_room(chunk_tokens)
   if lost:
@@ -255,12 +287,10 @@ def _prepare(engine, params, state, table, waiting, jobs, chunk_tokens: int):
     gone[[slot for slot, _, _ in lost]] = True
     state = engine.end_slots(state, gone)
   for _, (index, g), _ in lost:
-    # Before all that have not begun. The noise is the sample's own: it will
-    # have the same tokens again.
-    if not jobs[index].pending:
-      waiting.appendleft(jobs[index])
-    jobs[index].pending.appendleft(g)
-  state, prefills = _refill(engine, params, state, table, waiting, chunk_tokens)
+    queue.give_back(index, g)
+  state, prefills = _refill(
+    engine, params, state, table, queue.waiting, chunk_tokens
+  )
   pages = table.new_pages()
   if pages is not None:
     state = engine.set_pages(state, pages)

@@ -19,8 +19,8 @@ from dapo_jax.rollout import history as history_lib
 # Counted up when what is saved changes, the keys of a configuration included.
 FORMAT_VERSION = 2
 
-# Settings that may differ when a run goes on: they change speed, length or
-# what is shown, not what the state means.
+# Settings that may differ when a run goes on: they change speed, length, what
+# is shown or how exactly the sampler computes, not what the state means.
 CHANGEABLE = (
   'train.',
   'profile.',
