@@ -56,10 +56,8 @@ def fitted(
 
 
 def _with_pages(state, limits, mesh, cache_gib) -> limits_lib.Limits:
-  pages_bytes, row = (
-    _device_bytes(state.cache.pages),
-    limits_lib.row_pages(limits),
-  )
+  pages_bytes = _device_bytes(state.cache.pages)
+  row = limits_lib.row_pages(limits)
   most = limits_lib.shard_pages(limits, mesh.shape[mesh_lib.SLOT_AXIS])
   page_bytes = pages_bytes // most
   left = cache_gib * 2**30 - (_device_bytes(state) - pages_bytes)
