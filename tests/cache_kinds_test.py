@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 
 import tiny_engine
 import tolerances
-from dapo_jax.sampling import scheduler, token_choice
+from dapo_jax.sampling import scheduler, stop_strings, token_choice
 
 # Rows of up to 12 + 20 tokens are 4 pages of 8.
 _PAGED = tiny_engine.LIMITS._replace(cache='paged', page_tokens=8)
@@ -20,14 +20,14 @@ def _params(engine):
   return engine.place(tiny_engine.params())
 
 
-def _generate(engine, requests=None):
+def _generate(engine, requests=None, **changes):
   """Returns ({request: its completions}, reports)."""
   reports = []
   groups = scheduler.generate(
     engine,
     _params(engine),
     tiny_engine.requests() if requests is None else requests,
-    tiny_engine.sampling(),
+    tiny_engine.sampling(**changes),
     report=reports.append,
   )
   return dict(groups), reports
@@ -39,8 +39,8 @@ def _dense():
 
 
 class PagedTest(parameterized.TestCase):
-  def _assert_as_dense(self, found):
-    want = _dense()
+  def _assert_as_dense(self, found, want=None):
+    want = _dense() if want is None else want
     self.assertEqual(sorted(found), sorted(want))
     for index, group in found.items():
       for a, b in zip(group, want[index], strict=True):
@@ -58,10 +58,19 @@ class PagedTest(parameterized.TestCase):
     made = sum(r.tokens for r in reports)
     lost = sum(r.lost_tokens for r in reports)
     self.assertEqual(made - lost, kept)
-
     evicted = sum(r.evicted for r in reports)
     self.assertEqual(evicted > 0, pages is not None)
     self.assertEqual(lost > 0, pages is not None)
+
+  def test_a_row_that_gives_way_is_looked_at_for_stop_strings_anew(self):
+    stops = stop_strings.finder(tiny_engine.Tokenizer().decode, ['b', 'q'])
+    engine = tiny_engine.build(limits=_PAGED._replace(pages=9))
+    found, reports = _generate(engine, find_stop=stops)
+    want, _ = _generate(tiny_engine.build(), find_stop=stops)
+    self._assert_as_dense(found, want)
+    self.assertGreater(sum(r.evicted for r in reports), 0)
+    finishes = {c.finish for group in found.values() for c in group}
+    self.assertIn('stop', finishes)
 
   @parameterized.parameters((1, 5), (2, None))
   def test_on_8_devices(self, tensor, pages):
@@ -91,7 +100,7 @@ class PagedTest(parameterized.TestCase):
   def test_what_pages_held_before_spoils_nothing(self):
     engine = tiny_engine.build(limits=_PAGED._replace(pages=9))
     state = engine.init_decode_state()
-    # Finite, as all that is ever written: see decoding_test.
+    # Finite, as all that is ever written: see paged_cache_test.
     bad = jax.tree.map(lambda x: x + 1e30, state.cache.pages)
     state = state._replace(cache=state.cache._replace(pages=bad))
     with mock.patch.object(engine, 'init_decode_state', lambda: state):
