@@ -31,7 +31,6 @@ class Load(NamedTuple):
   # sys.path of the parent.
   paths: list[str]
   module: str
-  # Dotted within the module.
   name: str
 
 
@@ -145,10 +144,7 @@ def confine(*, memory_bytes: int, parent: int) -> None:
 
 def _load(load: Load) -> Callable[[str, str], bool]:
   sys.path[:] = load.paths
-  found = importlib.import_module(load.module)
-  for part in load.name.split('.'):
-    found = getattr(found, part)
-  return found
+  return getattr(importlib.import_module(load.module), load.name)
 
 
 def _fault(error: BaseException) -> str:

@@ -9,7 +9,6 @@ Host only.
 
 import collections
 import queue
-import reprlib
 import threading
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -21,6 +20,8 @@ Pair = tuple[str, str]  # answer, gold
 
 # The longest wait for the processes to end, [s].
 _CLOSE_S = 5.0
+# Characters of a pair's texts in the line on what went wrong.
+_NAMED_CHARACTERS = 100
 
 LoadError = verifier_process.LoadError
 
@@ -298,7 +299,9 @@ def _module_and_name(function: Callable[[str, str], bool]) -> tuple[str, str]:
   """
   module = getattr(function, '__module__', None)
   name = getattr(function, '__qualname__', None)
-  if not module or not name or module == '__main__' or '<' in name:
+  # A dot is in the names of methods and of functions within functions.
+  is_found = name and '.' not in name and '<' not in name
+  if not module or not is_found or module == '__main__':
     raise ValueError(
       f'the function of the verifiers ({function!r}) must be defined at the '
       'top of a module other than the main one: worker processes import it'
@@ -310,5 +313,5 @@ def _fault_text(pair: Pair | None, fault: str) -> str:
   """Returns one line with the ends of long texts left out."""
   if pair is None:
     return fault
-  answer, gold = (reprlib.repr(text) for text in pair)
+  answer, gold = (repr(text[:_NAMED_CHARACTERS]) for text in pair)
   return f'answer {answer}, gold {gold}: {fault}'
