@@ -59,6 +59,10 @@ class MessageTest(parameterized.TestCase):
       verifier_worker.receive(self.there, until_s=begin + 0.05)
     self.assertBetween(time.monotonic() - begin, 0.05, 5)
 
+  def test_what_is_not_there_in_time_is_too_late(self):
+    with self.assertRaises(TimeoutError):
+      verifier_worker.receive(self.there, until_s=time.monotonic() - 1)
+
   def test_what_is_there_is_never_too_late(self):
     verifier_worker.send(self.here, ['there'])
     self.assertEqual(
