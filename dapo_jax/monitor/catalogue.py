@@ -57,6 +57,17 @@ METRICS: dict[str, Metric] = {
     'frac',
     'Share of the responses of the first round in which no answer is found.',
   ),
+  'reward/verify_timeout_count': Metric(
+    'count',
+    'Answers whose comparison with the gold answer took more than its limit in '
+    'this step; each is counted once, and as wrong.',
+  ),
+  'reward/verify_error_count': Metric(
+    'count',
+    'Answers whose comparison with the gold answer failed in this step, by an '
+    'error, for lack of memory or by a crash; each is counted once, and as '
+    'wrong.',
+  ),
   # Lengths of the trained responses, EOS included.
   'response/length_mean_tokens': Metric(
     'tokens', 'Mean length of the trained responses, EOS included.'
