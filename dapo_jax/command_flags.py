@@ -17,7 +17,7 @@ def define_sample(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_enum(
     'template',
     'plain',
-    ['plain', 'dapo', 'chat'],
+    ['plain', 'dapo', 'boxed', 'chat'],
     'Form of the prompt (default plain).',
     flag_values=flag_values,
   )
@@ -140,5 +140,30 @@ def define_export(flag_values: flags.FlagValues) -> None:
     'model_path',
     None,
     "The run's config.model.path, if that folder moved.",
+    flag_values=flag_values,
+  )
+
+
+def define_data(flag_values: flags.FlagValues) -> None:
+  """Defines the flags of `data`."""
+  flags.DEFINE_multi_string(
+    'from',
+    [],
+    f'build: JSONL or parquet file, or a TFDS folder; may be{_NEXT_LINE}'
+    'given several times.',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_string(
+    'out',
+    None,
+    'build: folder to write the data set to.',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_enum(
+    'conflicts',
+    'error',
+    ['error', 'drop'],
+    f'build: what to do with a problem whose rows have{_NEXT_LINE}different '
+    'answers (default error).',
     flag_values=flag_values,
   )
