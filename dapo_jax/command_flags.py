@@ -18,7 +18,7 @@ def define_sample(flag_values: flags.FlagValues) -> None:
     'template',
     'plain',
     ['plain', 'dapo', 'boxed', 'chat'],
-    'Form of the prompt (default plain).',
+    'Prompt form (default plain).',
     flag_values=flag_values,
   )
   flags.DEFINE_float(
@@ -163,7 +163,7 @@ def define_data(flag_values: flags.FlagValues) -> None:
     'conflicts',
     'error',
     ['error', 'drop'],
-    f'build: what to do with a problem whose rows have{_NEXT_LINE}different '
+    f'build: what to do with a problem{_NEXT_LINE}whose rows have several '
     'answers (default error).',
     flag_values=flag_values,
   )

@@ -313,8 +313,8 @@ class TogetherTest(RulesCase):
   def test_file_of_prompts_needs_a_file_to_evaluate_on(self):
     self.assert_refused(
       {'data.source': 'train.jsonl'},
-      'eval.source must name a file of problems: data.source (train.jsonl) holds '
-      'no problems out for evaluation; change --config.eval.source',
+      'eval.source must name a file of problems: data.source (train.jsonl) '
+      'holds no problems out for evaluation; change --config.eval.source',
     )
 
   def test_arithmetic_must_hold_problems_out(self):

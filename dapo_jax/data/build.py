@@ -77,7 +77,7 @@ def run(
     rows, folder, name=name, description=problem_set.description
   )
   print(report(merged, name, problem_set, files_count=len(sources)))
-  print(f'wrote {target}; train on it with --config.data.source={target}')
+  print(f'wrote {target}, for --config.data.source or --config.eval.source')
 
 
 def merge(

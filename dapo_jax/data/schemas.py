@@ -45,10 +45,11 @@ def read(row: dict[str, Any], where: str) -> Problem:
   Raises:
     ValueError: it has none of the schemas; the message names row and field.
   """
+  messages = _messages(row, where)
   answer, solution = _answer(row, where)
   source = row.get('data_source') or row.get('source') or ''
   return Problem(
-    messages=tuple(_messages(row, where)),
+    messages=tuple(messages),
     answer=answer,
     solution=solution,
     level=_level(row, where),
