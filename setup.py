@@ -7,9 +7,8 @@ import setuptools
 
 _ROOT = pathlib.Path(__file__).resolve().parent
 
-# What dapo_jax/ and configs/ import, and two that serve others: protobuf is
-# what sentencepiece describes a tokenizer file with, tensorflow-datasets what
-# google-jetstream's tokenizers come with.
+# What dapo_jax/ and configs/ import, and one that serves another: protobuf is
+# what sentencepiece describes a tokenizer file with.
 _CORE = [
   'absl-py',
   'etils[epath]',
@@ -25,6 +24,7 @@ _CORE = [
   'optax',
   'orbax-checkpoint',
   'protobuf',
+  'pyarrow',
   'rich',
   'safetensors',
   'sentencepiece',

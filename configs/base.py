@@ -88,17 +88,22 @@ def _tokenizer():
 def _data():
   return dict(
     # 'arithmetic' = generated sums; else a JSONL file with the fields
-    # `problem` (or `messages`), `answer` and, for sft, `solution`.
+    # `problem` (or `messages`), `answer` and, for sft, `solution`; a parquet
+    # file; or a folder that `data build` wrote: see docs/data.md.
     source='arithmetic',
     # How a prompt becomes text: 'plain' (the words as they are), 'dapo' (the
-    # paper's instruction and reminder around them) or 'chat' (the form that
+    # paper's instruction and reminder around them), 'boxed' (an instruction
+    # before them that asks for the answer in a box) or 'chat' (the form that
     # the model was trained on, the chat template of its tokenizer).
     template='plain',
     # Solved problems that stand before each prompt as examples: the first of
     # the training problems, which are then not trained on.
     shots=0,
-    # Longest prompt, [tokens]; a longer one is an error.
+    # Longest prompt, [tokens]; none is ever cut.
     max_prompt_tokens=64,
+    # Longer training prompts: 'error', or 'drop' (their number is said). One
+    # to evaluate on is always an error, for the score would be of fewer.
+    overlong='error',
     # Shuffle anew each epoch, from the seed.
     shuffle=True,
     arithmetic=dict(
@@ -121,7 +126,8 @@ def _data():
 
 def _eval():
   return dict(
-    # '' = the held-out problems of the arithmetic source; else a JSONL file.
+    # '' = the held-out problems of the arithmetic source; else what
+    # data.source may name.
     source='',
     # Problems, [prompts], and samples of each.
     prompts=200,

@@ -77,7 +77,7 @@ def _check_source(config: ml_collections.ConfigDict) -> None:
   """Checks that prompts are named: the papers' configs leave that open."""
   config_fault.require(
     bool(config.data.source),
-    "data.source ('') must name a JSONL file, or be arithmetic",
+    "data.source ('') must name a file of problems, or be arithmetic",
     'data.source',
   )
 
@@ -112,14 +112,14 @@ def _check_eval(config: ml_collections.ConfigDict) -> None:
   if not config.eval.source:
     config_fault.require(
       config.data.source == 'arithmetic',
-      f'eval.source must name a JSONL file: data.source ({config.data.source}) '
-      'holds no problems out for evaluation',
+      'eval.source must name a file of problems: data.source '
+      f'({config.data.source}) holds no problems out for evaluation',
       'eval.source',
     )
     config_fault.require(
       config.data.arithmetic.held_out_frac > 0,
       'data.arithmetic.held_out_frac (0.0) must be above 0, or eval.source '
-      'name a JSONL file',
+      'name a file of problems',
       'data.arithmetic.held_out_frac',
       'eval.source',
     )

@@ -271,6 +271,34 @@ def _export_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   )
 
 
+def _data(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  task, *rest = config_lib.parse_flags(args, flag_values) or ['']
+  if task != 'build':
+    raise config_lib.ConfigError(
+      f'there is no data task {task!r}; there is build'
+    )
+  _data_build(rest, flag_values)
+
+
+def _data_build(names: Sequence[str], flag_values: flags.FlagValues) -> None:
+  if len(names) != 1:
+    raise config_lib.ConfigError(
+      f'data build takes one NAME of a data set, not {len(names)}'
+    )
+  if not flag_values['from'].value:
+    raise config_lib.ConfigError('--from=FILE is required')
+  if not flag_values.out:
+    raise config_lib.ConfigError('--out=DIR is required')
+  from dapo_jax.data import build
+
+  build.run(
+    names[0],
+    [os.path.expanduser(path) for path in flag_values['from'].value],
+    os.path.expanduser(flag_values.out),
+    conflicts=flag_values.conflicts,
+  )
+
+
 _RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 _COMMANDS = {
   'train': _Command(
@@ -320,6 +348,12 @@ _COMMANDS = {
     'Write a trained policy as a Hugging Face folder.',
     command_flags.define_export,
     _export_hf,
+  ),
+  'data': _Command(
+    'dapo-jax data build NAME --from=FILE [--from=FILE2] --out=DIR',
+    "Prepare problems: `build` makes a paper's data set of files.",
+    command_flags.define_data,
+    _data,
   ),
 }
 

@@ -99,9 +99,41 @@ class DataTest(_Test):
     sources[key] = self.jsonl('long.jsonl', [*problems, ('x' * 99, '2')])
     changes = {**sources, 'eval.prompts': 6 + (key == 'eval.source')}
     with self.assertRaisesRegex(
-      ValueError, r'1 of 1.* longer than 8 tokens.*--config\.data\.max_prompt'
+      ValueError,
+      r'1 of 1\d prompts .* longer than 8 tokens.*--config\.data\.max_prompt',
     ):
       self.build({**changes, 'tokenizer.path': self._tokenizer()})
+
+  def test_long_training_prompts_are_dropped_and_counted_if_so_asked(self):
+    problems = [(f'{i}+1=?', '2') for i in range(6)]
+    long = self.jsonl('long.jsonl', [*problems, ('x' * 99, '2')])
+    changes = {
+      'data.source': long,
+      'eval.source': self.jsonl('held.jsonl', problems),
+      'data.overlong': 'drop',
+      'tokenizer.path': self._tokenizer(),
+    }
+    with self.assertLogs('absl', level='WARNING') as logs:
+      parts = self.build(changes)
+    self.assertLen(parts.train_prompts, 6)
+    self.assertIn('dropped 1 of 7 training prompts', '\n'.join(logs.output))
+    # One to evaluate on never is.
+    with self.assertRaisesRegex(ValueError, '1 of 13 prompts are longer'):
+      self.build({**changes, 'eval.source': long, 'eval.prompts': 7})
+
+  def test_dropping_all_training_prompts_is_an_error(self):
+    with self.assertRaisesRegex(
+      ValueError, r'all 2 training prompts .* 8 tokens; change --config\.data'
+    ):
+      self.build(
+        {
+          'data.source': self.jsonl('l.jsonl', [(c * 99, '2') for c in 'xy']),
+          'eval.source': self.jsonl('h.jsonl', [('1', '2'), ('2', '2')]),
+          'eval.prompts': 2,
+          'data.overlong': 'drop',
+          'tokenizer.path': self._tokenizer(),
+        }
+      )
 
   def _tokenizer(self):
     path = self.folder / 'own.model'

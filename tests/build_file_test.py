@@ -22,11 +22,11 @@ DISTRIBUTIONS = {
   'ml_collections': 'ml-collections',
   'ml_dtypes': 'ml-dtypes',
   'orbax': 'orbax-checkpoint',
+  'tensorflow_datasets': 'tensorflow-datasets',
 }
 # What is installed for the sake of something else that imports it.
 _NOT_IMPORTED = {
   'protobuf',  # sentencepiece's model of a tokenizer file
-  'tensorflow-datasets',
 }
 _DATA = source_tree.ROOT / 'tests' / 'data'
 

@@ -306,23 +306,23 @@ class TogetherTest(RulesCase):
   def test_prompts_come_from_somewhere(self):
     self.assert_refused(
       {'data.source': ''},
-      "data.source ('') must name a JSONL file, or be arithmetic; change "
+      "data.source ('') must name a file of problems, or be arithmetic; change "
       '--config.data.source',
     )
 
   def test_file_of_prompts_needs_a_file_to_evaluate_on(self):
     self.assert_refused(
       {'data.source': 'train.jsonl'},
-      'eval.source must name a JSONL file: data.source (train.jsonl) holds no '
-      'problems out for evaluation; change --config.eval.source',
+      'eval.source must name a file of problems: data.source (train.jsonl) '
+      'holds no problems out for evaluation; change --config.eval.source',
     )
 
   def test_arithmetic_must_hold_problems_out(self):
     self.assert_refused(
       {'data.arithmetic.held_out_frac': 0.0},
       'data.arithmetic.held_out_frac (0.0) must be above 0, or eval.source '
-      'name a JSONL file; change --config.data.arithmetic.held_out_frac or '
-      '--config.eval.source',
+      'name a file of problems; change --config.data.arithmetic.held_out_frac '
+      'or --config.eval.source',
     )
 
 

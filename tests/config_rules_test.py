@@ -118,7 +118,8 @@ class AloneTest(RulesCase):
       'mean',
       'token_mean, group_token_mean, sequence_mean, only_token_mean, constant',
     ),
-    ('data.template', 'words', 'plain, dapo, chat'),
+    ('data.template', 'words', 'plain, dapo, boxed, chat'),
+    ('data.overlong', 'cut', 'error, drop'),
     ('model.compute_dtype', 'float16', 'float32, bfloat16'),
     ('model.remat', 'all', 'none, dots, full'),
   )

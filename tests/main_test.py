@@ -113,6 +113,14 @@ class ErrorTest(parameterized.TestCase):
       ('sample', '--model=/nowhere', 'hello'),
       '--model (/nowhere) must be a folder with a model',
     ),
+    (('data',), "there is no data task ''; there is build"),
+    (('data', 'build'), 'data build takes one NAME of a data set, not 0'),
+    (('data', 'build', 'aime24'), '--from=FILE is required'),
+    (('data', 'build', 'aime24', '--from=f'), '--out=DIR is required'),
+    (
+      ('data', 'build', 'aime24', '--from=/no', '--out=/nowhere'),
+      'there is no file /no; change --from',
+    ),
     (('serve', 'hello'), "unexpected argument 'hello'"),
     (
       ('serve', '--model=/nowhere'),

@@ -9,7 +9,7 @@ from absl.testing import absltest, parameterized
 from dapo_jax.data import records, sources
 
 
-class LoadJsonlTest(parameterized.TestCase):
+class LoadTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -27,7 +27,7 @@ class LoadJsonlTest(parameterized.TestCase):
   def test_reads_a_problem_as_one_user_message(self):
     row = {'problem': '1+1=?', 'answer': '2', 'solution': 'Answer: 2', 'id': 7}
     self.assertEqual(
-      sources.load_jsonl(self._write([row])),
+      sources.load(self._write([row])),
       [
         records.make_prompt(
           'sums',
@@ -44,7 +44,7 @@ class LoadJsonlTest(parameterized.TestCase):
       {'role': 'user', 'content': '1+1=?'},
     ]
     path = self._write([{'messages': turns, 'answer': '2'}])
-    (prompt,) = sources.load_jsonl(str(path))
+    (prompt,) = sources.load(str(path))
     self.assertEqual(
       prompt.messages, (('system', 'Be brief.'), ('user', '1+1=?'))
     )
@@ -53,24 +53,24 @@ class LoadJsonlTest(parameterized.TestCase):
   @parameterized.parameters((540, '540'), (-3, '-3'), ('007', '007'))
   def test_an_answer_is_text_or_an_integer(self, answer, gold):
     path = self._write([{'problem': 'p', 'answer': answer}])
-    self.assertEqual(sources.load_jsonl(path)[0].gold, gold)
+    self.assertEqual(sources.load(path)[0].gold, gold)
 
   def test_blank_lines_are_skipped_and_counted_as_lines(self):
     good = '{"problem": "p", "answer": 1}'
-    self.assertLen(sources.load_jsonl(self._write(f'\n{good}\r\n \t\n')), 1)
+    self.assertLen(sources.load(self._write(f'\n{good}\r\n \t\n')), 1)
     with self.assertRaisesRegex(ValueError, r'sums\.jsonl:3: '):
-      sources.load_jsonl(self._write(f'{good}\n\n{{"answer": 1}}\n'))
+      sources.load(self._write(f'{good}\n\n{{"answer": 1}}\n'))
 
   def test_only_a_line_feed_ends_a_line(self):
     # Python's own idea of a line would also end it at any of these.
     text = 'a\u2028b\u2029c\x85d'
     row = json.dumps({'problem': text, 'answer': 1}, ensure_ascii=False)
-    (prompt,) = sources.load_jsonl(self._write(row))
+    (prompt,) = sources.load(self._write(row))
     self.assertEqual(prompt.messages[0].content, text)
 
   def test_a_byte_order_mark_is_no_part_of_the_text(self):
     path = self._write('\ufeff{"problem": "p", "answer": 1}\n')
-    self.assertLen(sources.load_jsonl(path), 1)
+    self.assertLen(sources.load(path), 1)
 
   def test_duplicates_are_dropped_and_their_number_is_logged(self):
     rows = [
@@ -80,18 +80,18 @@ class LoadJsonlTest(parameterized.TestCase):
       {'problem': 'a', 'answer': 2},
     ]
     with self.assertLogs('absl', level='WARNING') as logs:
-      prompts = sources.load_jsonl(self._write(rows))
+      prompts = sources.load(self._write(rows))
     self.assertEqual(
       [(p.messages[0].content, p.gold, p.solution) for p in prompts],
       [('a', '1', 'first'), ('b', '1', ''), ('a', '2', '')],
     )
     self.assertIn(
-      'dropped 1 duplicates of 4 lines, kept 3 prompts', logs.output[0]
+      'dropped 1 duplicates of 4 rows, kept 3 prompts', logs.output[0]
     )
 
   def test_says_nothing_where_there_are_no_duplicates(self):
     with self.assertNoLogs('absl', level='WARNING'):
-      sources.load_jsonl(self._write([{'problem': 'a', 'answer': 1}]))
+      sources.load(self._write([{'problem': 'a', 'answer': 1}]))
 
   @parameterized.named_parameters(
     ('not_json', '{"problem": ', 'expected a JSON object'),
@@ -99,13 +99,13 @@ class LoadJsonlTest(parameterized.TestCase):
     ('not_an_object', '[1]', r'expected a JSON object, got \[1\]'),
     (
       'neither',
-      '{"answer": 1, "question": "p"}',
-      r"`problem` and `messages`, got the fields \['answer', 'question'\]",
+      '{"answer": 1, "text": "p"}',
+      r"`messages` and `question`, got the fields \['answer', 'text'\]",
     ),
     (
       'both',
       '{"answer": 1, "problem": "p", "messages": []}',
-      'expected one of the fields `problem` and `messages`',
+      'expected one of the fields `problem`, `prompt`, `messages`',
     ),
     (
       'problem_no_text',
@@ -172,21 +172,21 @@ class LoadJsonlTest(parameterized.TestCase):
     line = line if isinstance(line, bytes) else line.encode()
     path = self._write(b'{"problem": "p", "answer": 1}\n' + line)
     with self.assertRaisesRegex(ValueError, rf'sums\.jsonl:2: .*{message}'):
-      sources.load_jsonl(path)
+      sources.load(path)
 
   @parameterized.parameters('', ' \n\n')
   def test_an_empty_file_is_an_error(self, content):
     with self.assertRaisesRegex(
       ValueError, r'sums\.jsonl holds no problem.*--config\.data\.source'
     ):
-      sources.load_jsonl(self._write(content))
+      sources.load(self._write(content))
 
   def test_a_missing_file_is_an_error_that_names_the_flags(self):
     with self.assertRaisesRegex(
       ValueError,
       r'no file .*nowhere\.jsonl.*--config\.data\.source.*--config\.eval',
     ):
-      sources.load_jsonl(self.folder / 'nowhere.jsonl')
+      sources.load(self.folder / 'nowhere.jsonl')
 
 
 class WithShotsTest(absltest.TestCase):

@@ -35,6 +35,13 @@ class RenderTest(absltest.TestCase):
     self.assertTrue(verdict.correct)
     self.assertEqual(verdict.extracted, '85')
 
+  def test_an_answer_in_the_box_that_boxed_asks_for_is_read(self):
+    text = templates.render(_PROBLEM, 'boxed')
+    form = re.search(r'Answer: \\boxed\{\.\.\.\}', text)
+    response = f'40+30=70, 7+8=15.\n{form[0].replace("...", "85")}'
+    self.assertTrue(dapo_math.score(response, '85').correct)
+    self.assertEndsWith(text, '\n\n47+38=?\n')
+
   def test_the_problem_is_not_searched_for_placeholders(self):
     messages = [records.Message('user', 'What are {x} and $Answer?')]
     self.assertIn(
@@ -43,7 +50,8 @@ class RenderTest(absltest.TestCase):
 
   def test_an_unknown_template_is_an_error_that_lists_the_known(self):
     with self.assertRaisesRegex(
-      ValueError, r"plain, dapo, chat, got 'DAPO'; .*--config\.data\.template"
+      ValueError,
+      r"plain, dapo, boxed, chat, got 'DAPO'; .*--config\.data\.template",
     ):
       templates.render(_PROBLEM, 'DAPO')
 

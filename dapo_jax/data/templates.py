@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dapo_jax.data import records, tokenizers
 
-NAMES = ('plain', 'dapo', 'chat')
+NAMES = ('plain', 'dapo', 'boxed', 'chat')
 
 ChatText = Callable[[Sequence[records.Message]], str]
 
@@ -21,6 +21,12 @@ _REMINDER = (
   ' with "Answer:".'
 )
 
+# Names the line as well, so that whoever looks for either finds the answer.
+_BOXED_INSTRUCTION = (
+  'Think the problem below through, one step after the other. Write the final'
+  ' answer in a box, on a last line of the form Answer: \\boxed{...}'
+)
+
 
 def render(
   messages: Sequence[records.Message],
@@ -28,14 +34,16 @@ def render(
   *,
   chat_text: ChatText | None = None,
 ) -> str:
-  """Returns the text of a prompt.
+  r"""Returns the text of a prompt.
 
   'plain' is the contents of the messages, each on its own line. 'dapo' has
   DAPO's form around them: an instruction, the problem and a reminder, a blank
-  line between, which ask for a last line `Answer: ...`. The words are ours,
-  the request is that of the paper's data. Roles do not show in either, and
-  either ends with a line break. 'chat' is the form that the model was trained
-  on, which comes with its tokenizer.
+  line between, which ask for a last line `Answer: ...`. 'boxed' has one
+  instruction before them, which asks for `\boxed{...}` on such a line, as
+  Qwen's and DCPO's prompts ask for a box. The words are ours, the requests
+  those of the papers' data. Roles do not show in these, and each ends with a
+  line break. 'chat' is the form that the model was trained on, which comes
+  with its tokenizer.
 
   Args:
     messages: the conversation up to the response.
@@ -53,6 +61,8 @@ def render(
     return f'{problem}\n'
   if template == 'dapo':
     return f'{_INSTRUCTION}\n\n{problem}\n\n{_REMINDER}\n'
+  if template == 'boxed':
+    return f'{_BOXED_INSTRUCTION}\n\n{problem}\n'
   raise ValueError(
     f'the template must be one of {", ".join(NAMES)}, got {template!r};'
     ' change --config.data.template'

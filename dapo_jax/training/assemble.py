@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from absl import logging
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
@@ -56,9 +57,10 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
   encode = functools.partial(
     _encode, tokenizer=tokenizer, template=config.data.template
   )
-  _check_prompts(
-    [*train_prompts, *eval_prompts], encode, config.data.max_prompt_tokens
-  )
+  longest_tokens = config.data.max_prompt_tokens
+  if config.data.overlong == 'drop':
+    train_prompts = _without_long(train_prompts, encode, longest_tokens)
+  _check_prompts([*train_prompts, *eval_prompts], encode, longest_tokens)
   model = _model(config, start, tokenizer)
   devices = jax.devices()
   mesh = mesh_lib.update_mesh(
@@ -160,9 +162,9 @@ def _prompts(config: FrozenConfigDict):
       worked_frac=config.data.arithmetic.worked_frac,
     )
   else:
-    train, held_out = sources.load_jsonl(config.data.source), []
+    train, held_out = sources.load(config.data.source), []
   if config.eval.source:
-    held_out = sources.load_jsonl(config.eval.source)
+    held_out = sources.load(config.eval.source)
   if len(held_out) < config.eval.prompts:
     raise ValueError(
       f'evaluation wants {config.eval.prompts} problems, there are '
@@ -286,6 +288,24 @@ def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
     )
 
 
+def _without_long(prompts, encode, max_tokens: int) -> list[records.Prompt]:
+  """Returns the prompts that fit; says how many do not."""
+  kept = [p for p in prompts if len(encode(p)) <= max_tokens]
+  if not kept:
+    raise ValueError(
+      f'all {len(prompts)} training prompts are longer than {max_tokens} '
+      'tokens; change --config.data.max_prompt_tokens'
+    )
+  if len(kept) < len(prompts):
+    logging.warning(
+      'data: dropped %d of %d training prompts, longer than %d tokens',
+      len(prompts) - len(kept),
+      len(prompts),
+      max_tokens,
+    )
+  return kept
+
+
 def _check_prompts(prompts, encode, max_tokens: int) -> None:
   lengths = [len(encode(p)) for p in prompts]
   long = [p.id for p, n in zip(prompts, lengths, strict=True) if n > max_tokens]
@@ -293,5 +313,6 @@ def _check_prompts(prompts, encode, max_tokens: int) -> None:
     raise ValueError(
       f'{len(long)} of {len(prompts)} prompts are longer than '
       f'{max_tokens} tokens (the longest has {max(lengths)}; the first is '
-      f'{long[0]}); change --config.data.max_prompt_tokens or the data'
+      f'{long[0]}); change --config.data.max_prompt_tokens, the data or, for '
+      'training prompts, --config.data.overlong'
     )
