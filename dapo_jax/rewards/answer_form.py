@@ -88,7 +88,8 @@ def _text(text: str) -> Form | None:
   if not found:
     return None
   inner = _read(found[1])
-  return Form('words', text) if inner.kind == 'formula' else inner
+  is_word = inner.kind == 'formula' and inner.text == found[1]
+  return Form('words', text) if is_word else inner
 
 
 def _joined(text: str) -> Form | None:
@@ -167,7 +168,7 @@ def _without(points: list[str]) -> Form | None:
 
 def _interval(low: str, high: str, brackets: str, name: str = '') -> Form:
   ends = (_read(low), _read(high))
-  text = f'{brackets[0]}{low},{high}{brackets[1]}'
+  text = f'{name}{brackets[0]}{low},{high}{brackets[1]}'
   return Form('interval', text, ends, brackets, name)
 
 

@@ -25,6 +25,7 @@ from dapo_jax.rewards import (
   form_equality,
   latex_guard,
   latex_tree,
+  options,
   symbolic_equality,
 )
 
@@ -105,6 +106,9 @@ def _compared(
     return False
   if not _is_closed(texts[1]):
     return False
+  letter, chosen = options.letter(texts[1]), options.chosen(texts[0])
+  if letter and chosen:
+    return letter == chosen
   forms = [answer_form.read(text) for text in texts]
   return form_equality.same(*forms, oracle)
 
@@ -123,7 +127,10 @@ def _quickly_equal(answer: str, gold: str) -> bool | None:
   decimals = exact_value.decimal(answer), exact_value.decimal(gold)
   if None not in decimals:
     return decimals[0] == decimals[1]
-  trees = latex_tree.parse(answer), latex_tree.parse(gold)
+  trees = [
+    latex_tree.parse(text) if value is None else latex_tree.number(value)
+    for text, value in zip((answer, gold), decimals, strict=True)
+  ]
   if all(trees):
     if trees[0] == trees[1]:
       return True

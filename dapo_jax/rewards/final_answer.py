@@ -128,11 +128,16 @@ def _sentence(text: str) -> str:
 
 def _claim(line: str) -> str:
   """A line's answer, without markdown and the sentence around it."""
-  line = line.strip(_DRESSING)
+  line = _bare(line)
   opening = _OPENING.match(line)
   if opening:
     line = line[opening.end() :]
   head = _NEXT_SENTENCE.split(line, 1)[0]
   if re.search(r'\d', head) or len(head.strip('()$ ')) == 1:
     line = head
-  return line.strip(_DRESSING)
+  return _bare(line)
+
+
+def _bare(line: str) -> str:
+  """A line without markdown, and the full stop behind it."""
+  return re.sub(r'[*_`"]+\.$', '', line.strip(_DRESSING)).strip(_DRESSING)

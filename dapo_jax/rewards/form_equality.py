@@ -14,7 +14,6 @@ from dapo_jax.rewards import (
   answer_form,
   exact_value,
   latex_tree,
-  options,
   three_valued,
   units,
 )
@@ -46,9 +45,6 @@ def same(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
     return False
   if _spelled_alike(answer.text, gold.text):
     return True
-  letter, chosen = options.letter(gold.text), options.chosen(answer.text)
-  if letter and chosen:
-    return letter == chosen
   for rule in (_statements, _quantities, _regions, _collections, _special):
     verdict = rule(answer, gold, oracle)
     if verdict is not NotImplemented:
@@ -80,6 +76,9 @@ def _statements(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
     return _named_alike(answer, gold, oracle)
   if set(kinds) <= {'named', 'equation'}:
     return _equations(answer, gold, oracle)
+  if set(kinds) == {'inequality', 'interval'}:
+    answer, gold = _as_inequality(answer), _as_inequality(gold)
+    kinds = (answer.kind, gold.kind)
   if kinds == ('inequality', 'inequality'):
     if answer.detail != gold.detail:
       return False
@@ -89,6 +88,20 @@ def _statements(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
   if 'named' in kinds:
     return _values(answer, gold, oracle)
   return NotImplemented
+
+
+def _as_inequality(form: Form) -> Form:
+  """A ray, x > 2, as the inequality that it was; others as they are."""
+  if form.kind != 'interval' or not form.name:
+    return form
+  variable = Form('formula', form.name)
+  low, high = form.parts
+  sign = '≤' if {'[', ']'} & set(form.detail) else '<'
+  if low.text == '-∞':
+    return Form('inequality', form.text, (variable, high), sign)
+  if high.text == '∞':
+    return Form('inequality', form.text, (low, variable), sign)
+  return form
 
 
 def _named_alike(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
@@ -267,7 +280,9 @@ def _special(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
     return _ratios(answer, gold, oracle)
   if 'ratio' in kinds:
     ratio, other = (answer, gold) if kinds[0] == 'ratio' else (gold, answer)
-    if len(ratio.parts) != 2 or other.kind != 'formula' or _is_time(ratio):
+    if len(ratio.parts) != 2 or other.kind != 'formula':
+      return False
+    if ratio.parts[1].text.startswith('0'):
       return False
     above, below = (f'({part.text})' for part in ratio.parts)
     return oracle.equal(f'{above}/{below}', other.text)
@@ -290,7 +305,7 @@ def _numerals(answer: Form, gold: Form) -> bool:
 
 def _ratios(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
   verdict = _in_order(answer.parts, gold.parts, oracle)
-  if verdict or _is_time(answer) or _is_time(gold):
+  if verdict or (_is_time(answer) and _is_time(gold)):
     return verdict
   if len(answer.parts) != len(gold.parts):
     return False

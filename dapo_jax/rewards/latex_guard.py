@@ -26,6 +26,8 @@ _LARGE_FACTORIAL = re.compile(r'(?:\d{3}|[)\]}|!])\s*!')
 _MULTIPLIERS = re.compile(r'\\prod|\\binom|[)\]|]\s*\^')
 _EXPONENT = re.compile(r'\^\s*(?:(\{)|.)')
 _BRACE = re.compile(r'[{}]')
+_SHORT_FRACTION = re.compile(r'\\frac ?(\d)(\d)(?!\d)')
+_SHORT_ROOT = re.compile(r'\\sqrt ?(\d+)')
 _MOST_DIGITS = 3
 _MOST_MULTIPLIERS = 2
 
@@ -85,6 +87,8 @@ def parse(text: str):
     lambda d: rf'\frac{{{d[1]}{d[2]}}}{{{10 ** len(d[2])}}}',
     text.replace('≥', '\\ge '),
   )
+  text = _SHORT_FRACTION.sub(r'\\frac{\1}{\2}', text)
+  text = _SHORT_ROOT.sub(r'\\sqrt{\1}', text)
   config = latex2sympy2.ConversionConfig(lowercase_symbols=False)
   try:
     found = latex2sympy2_extended.latex2sympy(

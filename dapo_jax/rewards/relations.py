@@ -111,15 +111,15 @@ def _ordered(sides: list[str], signs: list[str]) -> Relation:
     return 'interval', [sides[0], sides[2]], brackets + sides[1]
   if len(sides) != 2:
     return 'opaque', [], ''
-  if len(place) == 1 and _is_free_of(sides[1 - place[0]], sides[place[0]]):
+  if len(place) == 1 and _has_no_variable(sides[1 - place[0]]):
     if place == [0]:
       return 'interval', ['-∞', sides[1]], '(' + '])'[signs[0] == '<'] + sides[0]
     return 'interval', [sides[0], '∞'], '[('[signs[0] == '<'] + ')' + sides[1]
   return 'inequality', sides, signs[0]
 
 
-def _is_free_of(text: str, symbol: str) -> bool:
-  return set(_LETTERS.findall(symbol)).isdisjoint(_LETTERS.findall(text))
+def _has_no_variable(text: str) -> bool:
+  return set(_LETTERS.findall(text)) <= {'e', 'i', 'sqrt', 'pi', 'frac'}
 
 
 def ascending(points: list[str]) -> list[str] | None:

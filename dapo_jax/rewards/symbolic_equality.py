@@ -23,6 +23,8 @@ MOST_OPERATIONS = 300
 _DIGITS = 30
 # A relative difference above this is none of rounding's.
 _DIFFERENT = 1e-15
+# Variables that are whole numbers where a formula has no others.
+_WHOLE = frozenset('kmn')
 
 
 def equal(answer: str, gold: str) -> bool:
@@ -85,16 +87,13 @@ def _equal(answer, gold) -> bool:
     return False
   if not (_is_moderate(answer) and _is_moderate(gold)):
     return False
+  symbols = answer.free_symbols | gold.free_symbols
+  if symbols and {symbol.name for symbol in symbols} <= _WHOLE:
+    whole = {s: sympy.Symbol(s.name, integer=True) for s in symbols}
+    answer, gold = answer.xreplace(whole), gold.xreplace(whole)
   if _differ_somewhere(answer, gold):
     return False
-  if _is_zero(answer - gold):
-    return True
-  # sin(n pi) is 0 for whole n only; n, m and k are whole as a rule.
-  names = {symbol: symbol.name for symbol in (answer - gold).free_symbols}
-  if not names or not set(names.values()) <= set('kmn'):
-    return False
-  whole = {s: sympy.Symbol(n, integer=True) for s, n in names.items()}
-  return _is_zero((answer - gold).xreplace(whole))
+  return _is_zero(answer - gold)
 
 
 def _matrices_equal(answer, gold) -> bool:
@@ -118,7 +117,8 @@ def _differ_somewhere(answer, gold) -> bool:
   symbols = sorted(
     answer.free_symbols | gold.free_symbols, key=lambda symbol: symbol.name
   )
-  for positive, values in _points(len(symbols)):
+  whole = any(symbol.is_integer for symbol in symbols)
+  for positive, values in _points(len(symbols), whole=whole):
     at = dict(zip(symbols, map(sympy.Rational, values), strict=True))
     try:
       pair = [_number(side.xreplace(at)) for side in (answer, gold)]
@@ -150,10 +150,15 @@ def _number(expression):
   return real + imaginary * sympy.I
 
 
-def _points(count: int) -> list[tuple[bool, list[str]]]:
+def _points(count: int, *, whole: bool) -> list[tuple[bool, list[str]]]:
   """Some values for so many variables, and whether all are positive."""
   if not count:
     return [(True, [])]
+  if whole:
+    rows = ((2, 1), (5, 2), (4, 3))
+    values = [[str(a + b * i) for i in range(count)] for a, b in rows]
+    below = [[f'-{value}' for value in row] for row in values[1:]]
+    return [(True, row) for row in values] + [(False, row) for row in below]
   large = [f'{137 + 61 * i}/100' for i in range(count)]
   small = [f'{23 + 17 * i}/97' for i in range(count)]
   negative = [f'-{83 + 29 * i}/100' for i in range(count)]
@@ -166,9 +171,10 @@ def _is_zero(difference) -> bool:
   import sympy
 
   positive = {
-    symbol: sympy.Symbol(symbol.name, positive=True)
+    symbol: sympy.Symbol(
+      symbol.name, positive=True, integer=symbol.is_integer
+    )
     for symbol in difference.free_symbols
-    if not symbol.is_integer
   }
   difference = difference.doit().xreplace(positive)
   for step in _steps(bool(difference.free_symbols)):

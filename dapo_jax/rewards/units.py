@@ -79,6 +79,7 @@ _BARE_UNIT = re.compile(
 )
 _MONEY = re.compile(r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>.+)', re.S)
 _DEGREES = re.compile(r'(?P<core>.+)(?P<unit>°(?:\\text\{)?[CF]?\}?)', re.S)
+_ANGLE = re.compile('sin|cos|tan|cot|sec|csc')
 _PERCENT = re.compile(r'(?P<core>.+?)(?:%|\\text\{ ?per ?cent\}| per ?cent)')
 
 
@@ -98,6 +99,9 @@ def split(text: str) -> tuple[str, str]:
     }.get(money['unit'], money['unit'])
   for pattern in (_DEGREES, _TEXT_UNIT, _BARE_UNIT):
     found = pattern.fullmatch(text)
+    if found and pattern is _DEGREES and _ANGLE.search(found['core']):
+      # The argument's degrees are not the value's.
+      return text, ''
     if found and found['core'].strip():
       core, unit = _measured(found['core'].strip(), found['unit'], pattern)
       if unit is not None:
