@@ -50,7 +50,7 @@ _ROW_END = re.compile(r'\\\\(?:\[[^\]]*\])?')
 _BASED = re.compile(
   r'(?:\\text\{)?\(?(?P<digits>\d[\dA-Z]*|[A-Z]*\d[\dA-Z]*)\)?\}?'
   r'(?:_\{?\(?(?:\\text\{)?(?P<base>\d+|[a-z]+)\}?\)?\}?'
-  r'| ?\(?(?:\\text\{\(?)?base (?P<said>\d+|[a-z]+)\)?\}?\)?)'
+  r'| ?\(?(?:\\text\{\(?)?base[ }]*(?P<said>\d+|[a-z]+)\)?\}?\)?)'
 )
 _REVERSED = re.compile(r'([\](\[])([^\[\]()]*,[^\[\]()]*)([\[)\]])')
 _NUMBERS = (

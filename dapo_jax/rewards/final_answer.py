@@ -132,8 +132,10 @@ def _claim(line: str) -> str:
   opening = _OPENING.match(line)
   if opening:
     line = line[opening.end() :]
-  head = _NEXT_SENTENCE.split(line, 1)[0]
-  if re.search(r'\d', head) or len(head.strip('()$ ')) == 1:
+  head, *rest = _NEXT_SENTENCE.split(line, 1)
+  # `17. Or 18.` has no answer.
+  explained = rest and not re.search(r'\d|[Oo]r\b|[Nn]ot?\b', rest[0])
+  if explained and (re.search(r'\d', head) or len(head.strip('()$ ')) == 1):
     line = head
   return _bare(line)
 

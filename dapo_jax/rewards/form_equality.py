@@ -32,6 +32,8 @@ class Oracle(NamedTuple):
 
 
 _SYMBOL = re.compile(r"(?:[A-Za-z]|[A-Z]{2,4}|\\[a-z]+)(?:_\w)?'*")
+# Spaces but between digits, braces around one letter or digit.
+_SILENT = re.compile(r'(?<!\d) | (?!\d)|\{(\w)\}')
 _TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 
@@ -59,7 +61,7 @@ def _spelled_alike(answer: str, gold: str) -> bool:
   if answer == gold or not (answer and gold):
     return bool(answer) and answer == gold
   answer_plain, gold_plain = (
-    re.sub(r'(?<!\d) | (?!\d)', '', _TEXT.sub(r'\1', text)).strip('.')
+    _SILENT.sub(r'\1', _TEXT.sub(r'\1', text))
     for text in (answer, gold)
   )
   in_text = '\\text' in answer + gold and len(gold_plain) > 1

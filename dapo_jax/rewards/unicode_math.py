@@ -68,6 +68,9 @@ def _script(run: re.Match) -> str:
 def _character(character: str) -> str:
   if character in _REPLACED:
     return _REPLACED[character]
+  if character.isdecimal():
+    # Digits of other scripts, too.
+    return str(unicodedata.decimal(character))
   if character.isspace():
     return ' '
   if unicodedata.category(character) in _DROPPED:

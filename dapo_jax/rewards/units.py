@@ -123,7 +123,8 @@ def _measured(core: str, unit: str, pattern) -> tuple[str, str | None]:
   if _NO_UNITS & set(plain) or len(words) > 5:
     return core, None
   if bare and not all(
-    word in _BARE or (len(word) >= 4 and unit[0] == ' ') for word in plain
+    word in _BARE or (unit[0] == ' ' and (len(word) >= 4 or word == 'in'))
+    for word in plain
   ):
     return core, None
   if '=' in unit or '<' in unit or re.search(r'\d', re.sub(r'\^\S+', '', unit)):
