@@ -84,7 +84,7 @@ def _statements(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
   if kinds == ('inequality', 'inequality'):
     if answer.detail != gold.detail:
       return False
-    return oracle.proportional(_difference(answer), _difference(gold), True)
+    return _proportional(answer, gold, oracle, positive=True)
   if not {'equation', 'inequality'}.isdisjoint(kinds):
     return False
   if 'named' in kinds:
@@ -127,10 +127,16 @@ def _values(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
 def _equations(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
   if len(answer.parts) > 2 or len(gold.parts) > 2:
     return False
+  return _proportional(answer, gold, oracle, positive=False)
+
+
+def _proportional(
+  answer: Form, gold: Form, oracle: Oracle, *, positive: bool
+) -> bool | None:
   mine, theirs = _difference(answer), _difference(gold)
   if mine is None or theirs is None:
     return False
-  return oracle.proportional(mine, theirs, False)
+  return oracle.proportional(mine, theirs, positive)
 
 
 def _difference(form: Form) -> str | None:

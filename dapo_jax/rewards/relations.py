@@ -4,6 +4,7 @@ Host only.
 """
 
 import re
+from fractions import Fraction
 
 from dapo_jax.rewards import exact_value, latex_tree, text_parts
 
@@ -68,6 +69,10 @@ def _exact_part(sides: list[str], signs: list[str]) -> Relation:
   place = signs.index('≈')
   if place == 0 and _NAME.fullmatch(sides[0]):
     return 'same', [sides[1]], ''
+  values = [_constant(side) for side in sides[place : place + 2]]
+  if None not in values and abs(values[0] - values[1]) > abs(values[0]) / 10:
+    # 1 ≈ 8 is no answer, whatever the gold one.
+    return 'opaque', [], ''
   if set(signs[:place]) <= {'='}:
     return 'same', ['='.join(sides[: place + 1])], ''
   return 'opaque', [], ''
@@ -83,7 +88,7 @@ def _equal(sides: list[str]) -> Relation:
     ):
       return ('equation', sides, '') if len(sides) == 2 else ('opaque', [], '')
     return 'named', values, names[0]
-  numbers = [side for side in sides if _is_constant(side)]
+  numbers = [side for side in sides if _constant(side) is not None]
   rest = [side for side in sides if side not in numbers]
   if len(numbers) == len(sides):
     return 'named', sides, ''
@@ -93,9 +98,9 @@ def _equal(sides: list[str]) -> Relation:
   return ('equation', sides, '') if len(sides) == 2 else ('opaque', [], '')
 
 
-def _is_constant(text: str) -> bool:
+def _constant(text: str) -> Fraction | None:
   tree = latex_tree.parse(text)
-  return tree is not None and exact_value.rational(tree) is not None
+  return tree and exact_value.rational(tree)
 
 
 def _ordered(sides: list[str], signs: list[str]) -> Relation:
@@ -126,8 +131,7 @@ def ascending(points: list[str]) -> list[str] | None:
   """Returns numbers in order; one alone may be any text, else None."""
   if len(points) == 1:
     return points
-  trees = [latex_tree.parse(point) for point in points]
-  values = [tree and exact_value.rational(tree) for tree in trees]
+  values = [_constant(point) for point in points]
   if any(value is None for value in values):
     return None
   return [point for _, point in sorted(zip(values, points, strict=True))]

@@ -119,11 +119,13 @@ def _binomial(above, below):
 
 
 def _call(name: str, arguments: list):
-  """A function's value; f, g and h stay unknown functions."""
+  """A function's value; f, g and h stay unknown."""
   import sympy
 
   if name in ('f', 'g', 'h'):
-    return sympy.Function(name)(*arguments)
+    # Known by its arguments, in SymPy's order, it is as good as a variable.
+    listed = ', '.join(str(argument) for argument in arguments)
+    return sympy.Symbol(f'{name}({listed})', real=True)
   if name == 'log':
     base = arguments[1] if len(arguments) > 1 else sympy.Integer(10)
     if base in (0, 1) or arguments[0] == 0:
