@@ -107,7 +107,9 @@ def _joined(text: str) -> Form | None:
   first = parts[0]
   if len(names) == 1 and first.kind == 'named' and len(first.parts) == 1:
     # x = 1, 2 as well as x = 1, x = 2.
-    members = [part.parts[0] if part.kind == 'named' else part for part in parts]
+    members = [
+      part.parts[0] if part.kind == 'named' else part for part in parts
+    ]
     if all(part.kind != 'equation' for part in members):
       inner = Form('list', '', _flat(members))
       return Form('named', text, (inner,), first.detail)
@@ -143,7 +145,9 @@ def _united(text: str) -> Form | None:
     return _union(parts) if known else Form('opaque', text)
   if text == '\\R':
     return _interval('-∞', '∞', '()')
-  found = re.fullmatch(r'(?:\\R|\(-∞,\+?∞\))(?:\\setminus|-) ?(\\\{.*\\\})', text)
+  found = re.fullmatch(
+    r'(?:\\R|\(-∞,\+?∞\))(?:\\setminus|-) ?(\\\{.*\\\})', text
+  )
   holes = _read(found[1]) if found else None
   if holes and holes.kind == 'set':
     return _without([hole.text for hole in holes.parts])
@@ -239,7 +243,9 @@ def _reversed(text: str) -> Form | None:
   if not found or ']' != found[1] and '[' != found[3]:
     return None
   low, high = found[2].split(',', 1)
-  brackets = ('[' if found[1] == '[' else '(') + (']' if found[3] == ']' else ')')
+  brackets = ('[' if found[1] == '[' else '(') + (
+    ']' if found[3] == ']' else ')'
+  )
   return _interval(low, high, brackets)
 
 

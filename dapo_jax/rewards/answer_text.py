@@ -75,7 +75,14 @@ _SIGNS |= {f'\\{name}': ' ' for name in _SILENT}
 _COMMAND = re.compile(r'\\[A-Za-z]+')
 _OPERATORS = (
   *(('<=', '≤'), ('=<', '≤'), ('>=', '≥'), ('!=', '≠'), ('==', '=')),
-  *(('+/-', '±'), ('+-', '±'), ('**', '^'), ('`', "'"), ('\\{\\}', '∅'), ('{}', '')),
+  *(
+    ('+/-', '±'),
+    ('+-', '±'),
+    ('**', '^'),
+    ('`', "'"),
+    ('\\{\\}', '∅'),
+    ('{}', ''),
+  ),
 )
 _DELIMITERS = re.compile(r'(?<!\\)\\[()\[\]]|(?<!\\)\$|\\(?:left|right)\s*\.')
 # One dollar sign is money, two are delimiters.
@@ -164,7 +171,9 @@ def _font(command: re.Match) -> str:
     return f'\\{content} '
   if content == 'R' and 'bb' in command[0]:
     return '\\R '
-  return f'\\text{{{content}}}' if re.search('[A-Za-z]{2}', content) else content
+  return (
+    f'\\text{{{content}}}' if re.search('[A-Za-z]{2}', content) else content
+  )
 
 
 def _text(command: re.Match) -> str:

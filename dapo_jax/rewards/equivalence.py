@@ -159,6 +159,4 @@ def _exactly_equal(answer: str, gold: str) -> bool:
   return verdict
 
 
-_SYMBOLIC = form_equality.Oracle(
-  _exactly_equal, symbolic_equality.proportional
-)
+_SYMBOLIC = form_equality.Oracle(_exactly_equal, symbolic_equality.proportional)

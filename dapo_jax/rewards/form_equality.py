@@ -61,8 +61,7 @@ def _spelled_alike(answer: str, gold: str) -> bool:
   if answer == gold or not (answer and gold):
     return bool(answer) and answer == gold
   answer_plain, gold_plain = (
-    _SILENT.sub(r'\1', _TEXT.sub(r'\1', text))
-    for text in (answer, gold)
+    _SILENT.sub(r'\1', _TEXT.sub(r'\1', text)) for text in (answer, gold)
   )
   in_text = '\\text' in answer + gold and len(gold_plain) > 1
   is_word = re.search('[A-Za-z]{4}', gold_plain)
@@ -336,4 +335,6 @@ def _in_order(answers, golds, oracle: Oracle) -> bool | None:
   if len(answers) != len(golds):
     return False
   pairs = zip(answers, golds, strict=True)
-  return three_valued.every(same(answer, gold, oracle) for answer, gold in pairs)
+  return three_valued.every(
+    same(answer, gold, oracle) for answer, gold in pairs
+  )

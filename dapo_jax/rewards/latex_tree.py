@@ -130,7 +130,8 @@ def _begins_factor(token: str, bars: bool) -> bool:
   if token == '|':
     return not bars
   return token in ('(', '[', '{', '⌊', '⌈') or (
-    token not in ('', '\\}', '\\|') and (token[0] in '\\∞' or token[0].isalpha())
+    token not in ('', '\\}', '\\|')
+    and (token[0] in '\\∞' or token[0].isalpha())
   )
 
 

@@ -9,6 +9,8 @@ _OPTION = (
   r'(?:(?:[Tt]he )?(?:[Oo]ption|[Cc]hoice) ?)?(?P<open>\(?)(?P<letter>[A-J])'
   r'(?P<close>[).:]*)(?P<rest>.*)'
 )
+# A second choice.
+_OTHER = re.compile(r'\([A-Ja-j]\)|(?:^|[∨∧,;/|])[ (]*[A-J](?![A-Za-z])')
 _TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 
@@ -31,7 +33,7 @@ def chosen(text: str) -> str | None:
   dressed = '\\text' in text or found['open'] or found['close']
   if found['letter'].islower() and not dressed:
     return None
-  if rest and (not found['close'] or re.fullmatch('[A-J]', rest)):
+  if rest and (not found['close'] or _OTHER.search(rest)):
     return None
   return found['letter'].upper()
 

@@ -13,9 +13,9 @@ _GREEK = r'\\(?:alpha|beta|gamma|delta|theta|lambda|mu|omega|phi|rho|sigma|tau)'
 _SYMBOL = re.compile(rf"(?:[A-Za-z]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'*")
 # What a value is given to: x, f(x), AB, (x, y), \angle A, \text{area}.
 _NAME = re.compile(
-  rf"(?:(?:[A-Za-z]|{_GREEK}|[A-Z]{{2,4}}|\\text\{{[^{{}}]*\}}|[A-Za-z ]{{4,40}}"
+  rf'(?:(?:[A-Za-z]|{_GREEK}|[A-Z]{{2,4}}|\\text\{{[^{{}}]*\}}|[A-Za-z ]{{4,40}}'
   r'|\\(?:overline|vec|hat|mathbf)\{[A-Za-z]{1,4}\}'
-  r"|m?\\(?:angle|triangle) ?[A-Z]{1,3})"
+  r'|m?\\(?:angle|triangle) ?[A-Z]{1,3})'
   r"(?:_(?:\w|\{\w+\}))?'*(?:\^\{-1\})?(?:\([A-Za-z](?:,[A-Za-z])*\))?"
   r'|\([A-Za-z](?:,[A-Za-z])+\)|\|?[A-Z]{2}\||\\frac\{d[a-z]\}\{d[a-z]\})'
 )
@@ -118,7 +118,11 @@ def _ordered(sides: list[str], signs: list[str]) -> Relation:
     return 'opaque', [], ''
   if len(place) == 1 and _has_no_variable(sides[1 - place[0]]):
     if place == [0]:
-      return 'interval', ['-∞', sides[1]], '(' + '])'[signs[0] == '<'] + sides[0]
+      return (
+        'interval',
+        ['-∞', sides[1]],
+        '(' + '])'[signs[0] == '<'] + sides[0],
+      )
     return 'interval', [sides[0], '∞'], '[('[signs[0] == '<'] + ')' + sides[1]
   return 'inequality', sides, signs[0]
 

@@ -171,9 +171,7 @@ def _is_zero(difference) -> bool:
   import sympy
 
   positive = {
-    symbol: sympy.Symbol(
-      symbol.name, positive=True, integer=symbol.is_integer
-    )
+    symbol: sympy.Symbol(symbol.name, positive=True, integer=symbol.is_integer)
     for symbol in difference.free_symbols
   }
   difference = difference.doit().xreplace(positive)
@@ -206,4 +204,3 @@ def _steps(has_symbols: bool) -> list[Callable]:
     # For algebraic numbers it has a proof, by their minimal polynomial.
     steps.insert(3, lambda e: 0 if e.equals(0) else 1)
   return steps
-

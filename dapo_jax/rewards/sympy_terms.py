@@ -24,6 +24,15 @@ def expression(tree: latex_tree.Tree):
   Raises:
     Refused: its powers are too large, or a function is unknown.
   """
+  import sympy
+
+  infinity = latex_tree.Tree('constant', 'infinity')
+  if tree == infinity:
+    return sympy.oo
+  if tree == latex_tree.Tree(
+    'product', None, (latex_tree.number(-1), infinity)
+  ):
+    return -sympy.oo
   return _convert(tree, in_function=False)
 
 
@@ -35,9 +44,10 @@ def _convert(tree: latex_tree.Tree, *, in_function: bool):
   if tree.op == 'symbol':
     return sympy.Symbol(tree.value, real=True)
   if tree.op == 'constant':
-    return {'e': sympy.E, 'i': sympy.I, 'pi': sympy.pi, 'infinity': sympy.oo}[
-      tree.value
-    ]
+    if tree.value == 'infinity':
+      # One does not calculate with it.
+      raise Refused
+    return {'e': sympy.E, 'i': sympy.I, 'pi': sympy.pi}[tree.value]
   in_function = in_function or tree.op == 'call'
   parts = [_convert(part, in_function=in_function) for part in tree.parts]
   if tree.op == 'call':

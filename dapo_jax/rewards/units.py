@@ -94,9 +94,9 @@ def split(text: str) -> tuple[str, str]:
   money = _MONEY.fullmatch(text)
   if money:
     core, unit = split(money['sign'] + money['core'])
-    return core, unit if unit.startswith('cent') else {
-      '\\$': 'dollar'
-    }.get(money['unit'], money['unit'])
+    return core, unit if unit.startswith('cent') else {'\\$': 'dollar'}.get(
+      money['unit'], money['unit']
+    )
   for pattern in (_DEGREES, _TEXT_UNIT, _BARE_UNIT):
     found = pattern.fullmatch(text)
     if found and pattern is _DEGREES and _ANGLE.search(found['core']):
@@ -120,7 +120,8 @@ def _measured(core: str, unit: str, pattern) -> tuple[str, str | None]:
   if words and words[0].lower() == 'of':
     return core, None
   plain = [re.sub(r'[^a-z]', '', word.lower()) for word in words]
-  if _NO_UNITS & set(plain) or len(words) > 5:
+  # 5k is five thousand, 5 K are kelvins.
+  if _NO_UNITS & set(plain) or 'k' in words or len(words) > 5:
     return core, None
   if bare and not all(
     word in _BARE or (unit[0] == ' ' and (len(word) >= 4 or word == 'in'))
