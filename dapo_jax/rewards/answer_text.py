@@ -17,20 +17,31 @@ from dapo_jax.rewards import unicode_math
 # Of a longer answer only the integers are told apart.
 LONGEST_CHARACTERS = 10_000
 
+# A sign, then the commands for it.
+_COMMANDS = {
+  '≤': 'le leq leqslant leqq',
+  '≥': 'ge geq geqslant geqq',
+  '≠': 'ne neq',
+  '≈': 'approx approxeq simeq cong',
+  '*': 'cdot times ast',
+  '|': 'vert lvert rvert mid',
+  '∅': 'emptyset varnothing',
+  '...': 'dots ldots cdots dotsc',
+  '\\frac': 'dfrac tfrac cfrac',
+  '\\binom': 'dbinom tbinom',
+  '\\overline': 'bar widebar',
+  '\\setminus': 'smallsetminus backslash',
+  '°': 'degree textdegree',
+  # Sizes, spaces and styles, which say nothing.
+  ' ': 'left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr '
+  'Biggl Biggr limits nolimits displaystyle textstyle scriptstyle rm bf it sf '
+  'tt quad qquad thinspace medspace thickspace enspace negthinspace hfill null '
+  'relax nonumber',
+}
 _SIGNS = {
-  **{f'\\{name}': '≤' for name in ('le', 'leq', 'leqslant', 'leqq')},
-  **{f'\\{name}': '≥' for name in ('ge', 'geq', 'geqslant', 'geqq')},
-  **{f'\\{name}': '≠' for name in ('ne', 'neq')},
-  **{f'\\{name}': '≈' for name in ('approx', 'approxeq', 'simeq', 'cong')},
-  **{f'\\{name}': '*' for name in ('cdot', 'times', 'ast')},
-  **{f'\\{name}': '|' for name in ('vert', 'lvert', 'rvert', 'mid')},
-  **{f'\\{name}': '∅' for name in ('emptyset', 'varnothing')},
-  **{f'\\{name}': '...' for name in ('dots', 'ldots', 'cdots', 'dotsc')},
-  **{f'\\{name}': '\\frac' for name in ('dfrac', 'tfrac', 'cfrac')},
-  **{f'\\{name}': '\\binom' for name in ('dbinom', 'tbinom')},
-  **{f'\\{name}': '\\overline' for name in ('bar', 'widebar')},
-  **{f'\\{name}': '°' for name in ('degree', 'textdegree')},
-  **{f'\\{name}': '\\setminus' for name in ('smallsetminus', 'backslash')},
+  **{
+    f'\\{n}': sign for sign, names in _COMMANDS.items() for n in names.split()
+  },
   '\\div': '/',
   '\\lt': '<',
   '\\gt': '>',
@@ -63,27 +74,11 @@ _SIGNS = {
   '\\varphi': '\\phi',
   '\\varepsilon': '\\epsilon',
 }
-# Sizes, spaces and styles, which say nothing.
-_SILENT = (
-  *('left', 'right', 'middle', 'big', 'Big', 'bigg', 'Bigg', 'bigl', 'bigr'),
-  *('Bigl', 'Bigr', 'biggl', 'biggr', 'Biggl', 'Biggr', 'limits', 'nolimits'),
-  *('displaystyle', 'textstyle', 'scriptstyle', 'rm', 'bf', 'it', 'sf', 'tt'),
-  *('quad', 'qquad', 'thinspace', 'medspace', 'thickspace', 'enspace'),
-  *('negthinspace', 'hfill', 'null', 'relax', 'nonumber'),
-)
-_SIGNS |= {f'\\{name}': ' ' for name in _SILENT}
 _COMMAND = re.compile(r'\\[A-Za-z]+')
-_OPERATORS = (
-  *(('<=', '≤'), ('=<', '≤'), ('>=', '≥'), ('!=', '≠'), ('==', '=')),
-  *(
-    ('+/-', '±'),
-    ('+-', '±'),
-    ('**', '^'),
-    ('`', "'"),
-    ('\\{\\}', '∅'),
-    ('{}', ''),
-  ),
-)
+_OPERATORS = {
+  **{'<=': '≤', '=<': '≤', '>=': '≥', '!=': '≠', '==': '=', '+/-': '±'},
+  **{'+-': '±', '**': '^', '`': "'", '\\{\\}': '∅', '{}': ''},
+}
 _DELIMITERS = re.compile(r'(?<!\\)\\[()\[\]]|(?<!\\)\$|\\(?:left|right)\s*\.')
 # One dollar sign is money, two are delimiters.
 _MONEY = re.compile(r'(?<!\\)\$(?=\s*[\d.])')
@@ -106,6 +101,7 @@ _FONT = re.compile(
   r'\\(?:math(?:rm|bf|it|sf|tt|cal|normal|bb|bfit)|boldsymbol|bm'
   r'|operatorname\*?|emph)\s*(?:\{([^{}]*)\}|([A-Z])(?![A-Za-z]))'
 )
+_UPRIGHT_UNIT = r'[mgsLhJNKW]|[A-Za-z]+/[A-Za-z]+'
 _BOX = re.compile(r'\\(?:boxed|fbox|ensuremath|underline)\s*(?=\{)')
 _TEXT = re.compile(
   r'\\(?:text(?:bf|it|rm|sf|tt|sc|up|normal|md)?|mbox|hbox)\s*'
@@ -118,7 +114,7 @@ _NAMED_FUNCTIONS = (
   *('lcm', 'max', 'min', 'arcsin', 'arccos', 'arctan', 'sinh', 'cosh', 'tanh'),
 )
 # A space says something only between letters or digits.
-_GAP = re.compile(r' (?![A-Za-z0-9\u2200])|(?<![A-Za-z0-9]) ')
+_GAP = re.compile(r' (?![A-Za-z0-9])|(?<![A-Za-z0-9]) ')
 
 
 def normalize(text: str) -> str:
@@ -132,7 +128,7 @@ def normalize(text: str) -> str:
   text = _with_numbers(_DELIMITERS.sub(' ', text))
   text = _COMMAND.sub(lambda c: _SIGNS.get(c[0], c[0]), _DEGREES.sub('°', text))
   text = _with_words(_SPACES.sub(' ', text.replace('\\%', '%')))
-  for old, new in _OPERATORS:
+  for old, new in _OPERATORS.items():
     text = text.replace(old, new)
   return _trimmed(_GAP.sub('', _SPACES.sub(' ', text)))
 
@@ -156,7 +152,7 @@ def _with_numbers(text: str) -> str:
 
 
 def _with_words(text: str) -> str:
-  """Keeps words in `\\text`, takes everything else out of it."""
+  r"""Keeps words in `\text`, takes everything else out of it."""
   text = _BOX.sub('', text)
   text = _FONT.sub(_font, text)
   for _ in range(2):
@@ -171,6 +167,9 @@ def _font(command: re.Match) -> str:
     return f'\\{content} '
   if content == 'R' and 'bb' in command[0]:
     return '\\R '
+  # Upright letters behind a number are a unit, \\mathrm{m/s}.
+  if 'rm' in command[0] and re.fullmatch(_UPRIGHT_UNIT, content):
+    return f'\\text{{{content}}}'
   return (
     f'\\text{{{content}}}' if re.search('[A-Za-z]{2}', content) else content
   )

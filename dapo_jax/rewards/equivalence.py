@@ -1,11 +1,11 @@
 r"""The robust verdict on an answer: right if it means what the gold one means.
 
-A response's answer is found (`final_answer`), both are brought into one spelling
-(`answer_text`), read as what they are (`answer_form`) and compared part by part
-(`form_equality`) by exact arithmetic, never with a tolerance. `quick` does what
-plain Python can. What it leaves undecided (is $\sqrt{8}$ the same as
-$2\sqrt{2}$?) is for `symbolic`, which needs SymPy, and, where a response is not
-to be trusted with time and memory, a worker process.
+A response's answer is found (`final_answer`), both are brought into one
+spelling (`answer_text`), read as what they are (`form_reader`) and compared
+part by part (`form_equality`) by exact arithmetic, never with a tolerance.
+`quick` does what plain Python can. What it leaves undecided ($\sqrt{8}$ beside
+$2\sqrt{2}$, say) is for `symbolic`, which needs SymPy and, where a response is
+not to be trusted with time and memory, a worker process.
 
 The conventions (percent signs, units, left-out variables) are in
 `docs/rewards.md`.
@@ -17,13 +17,14 @@ import re
 from typing import NamedTuple
 
 from dapo_jax.rewards import (
-  answer_form,
   answer_text,
   answers,
   exact_value,
   final_answer,
   form_equality,
+  form_reader,
   latex_guard,
+  latex_parser,
   latex_tree,
   options,
   symbolic_equality,
@@ -109,7 +110,7 @@ def _compared(
   letter, chosen = options.letter(texts[1]), options.chosen(texts[0])
   if letter and chosen:
     return letter == chosen
-  forms = [answer_form.read(text) for text in texts]
+  forms = [form_reader.read(text) for text in texts]
   return form_equality.same(*forms, oracle)
 
 
@@ -128,7 +129,7 @@ def _quickly_equal(answer: str, gold: str) -> bool | None:
   if None not in decimals:
     return decimals[0] == decimals[1]
   trees = [
-    latex_tree.parse(text) if value is None else latex_tree.number(value)
+    latex_parser.parse(text) if value is None else latex_tree.number(value)
     for text, value in zip((answer, gold), decimals, strict=True)
   ]
   if all(trees):

@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from dapo_jax.rewards import (
   answer_form,
-  exact_value,
-  latex_tree,
+  quantity_equality,
   three_valued,
-  units,
 )
 
 Form = answer_form.Form
@@ -149,54 +147,8 @@ def _difference(form: Form) -> str | None:
 
 
 def _quantities(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
-  """Numbers with a unit or a percent sign."""
-  kinds = (answer.kind, gold.kind)
-  if 'quantity' not in kinds or not {'list', 'set', 'words'}.isdisjoint(kinds):
-    return NotImplemented
-  unit, gold_unit = (
-    form.detail if form.kind == 'quantity' else '' for form in (answer, gold)
-  )
-  core, gold_core = (
-    form.parts[0] if form.kind == 'quantity' else form
-    for form in (answer, gold)
-  )
-  if '%' in (unit, gold_unit) and unit != gold_unit:
-    return not (unit and gold_unit) and _percent(core, gold_core, unit, oracle)
-  if {unit, gold_unit} == {'°', ''} and '\\pi' in core.text + gold_core.text:
-    # A bare multiple of pi is an angle in radians.
-    core, gold_core = (
-      _times(form, '\\pi/180') if degrees else form
-      for form, degrees in ((core, unit), (gold_core, gold_unit))
-    )
-    return same(core, gold_core, oracle)
-  ratio = units.ratio(unit, gold_unit)
-  if ratio is None:
-    return False
-  if ratio != 1:
-    if core.kind != 'formula':
-      return False
-    core = _times(core, f'({ratio})')
-  return same(core, gold_core, oracle)
-
-
-def _percent(core: Form, gold: Form, unit: str, oracle: Oracle) -> bool | None:
-  """One side has a percent sign: the other is a share, or left it out."""
-  if core.kind != 'formula' or gold.kind != 'formula':
-    return False
-  share = (
-    (_times(core, '1/100'), gold) if unit else (core, _times(gold, '1/100'))
-  )
-  verdict = same(*share, oracle)
-  tree = latex_tree.parse((core if unit else gold).text)
-  value = tree and exact_value.rational(tree)
-  # 0.5 without the sign is a half, not half a percent.
-  if verdict or value is None or abs(value) < 1:
-    return verdict
-  return same(core, gold, oracle)
-
-
-def _times(form: Form, factor: str) -> Form:
-  return Form('formula', f'({form.text})*{factor}')
+  alike = lambda a, g: same(a, g, oracle)
+  return quantity_equality.compare(answer, gold, alike)
 
 
 def _regions(answer: Form, gold: Form, oracle: Oracle) -> bool | None:

@@ -15,9 +15,9 @@ LONGEST_CHARACTERS = 300
 DEEPEST = 8
 
 _COMMANDS = frozenset(
-  'frac sqrt sum prod int lim to infty pi sin cos tan cot sec csc arcsin arccos '
-  'arctan sinh cosh tanh ln log exp binom alpha beta gamma delta theta lambda mu '
-  'sigma phi omega begin end cdot times left right'.split()
+  'frac sqrt sum prod int lim to infty pi sin cos tan cot sec csc arcsin '
+  'arccos arctan sinh cosh tanh ln log exp binom alpha beta gamma delta theta '
+  'lambda mu sigma phi omega begin end cdot times left right'.split()
 )
 _ALLOWED = re.compile(r'[A-Za-z0-9 +\-*/^_{}()\[\]|!,.=<>&\\≤≥∞]*')
 # Factorials of more than a variable or two digits.
@@ -76,8 +76,8 @@ def parse(text: str):
   Raises:
     Refused: the parser does not understand the whole of it.
   """
-  import sympy
   import latex2sympy2_extended
+  import sympy
   from latex2sympy2_extended import latex2sympy2
 
   text = text.replace('∞', '\\infty ').replace('≤', '\\le ')

@@ -32,11 +32,14 @@ def split(text: str) -> list[str] | None:
   if not text or len(text) > LONGEST_CHARACTERS or too_deep(text):
     return None
   tokens, at = [], 0
-  for found in iter(lambda: _TOKEN.match(text, at), None):
+  while at < len(text):
+    found = _TOKEN.match(text, at)
+    if not found:
+      return None
     at = found.end()
     if found.lastgroup != 'space':
       tokens.append(found[0])
-  return ['', *reversed(tokens)] if at == len(text) else None
+  return ['', *reversed(tokens)]
 
 
 def too_deep(text: str, deepest: int = DEEPEST) -> bool:

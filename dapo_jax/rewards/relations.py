@@ -6,14 +6,15 @@ Host only.
 import re
 from fractions import Fraction
 
-from dapo_jax.rewards import exact_value, latex_tree, text_parts
+from dapo_jax.rewards import exact_value, latex_parser, text_parts
 
 _SIGNS = '=<>≤≥≠≈∈'
 _GREEK = r'\\(?:alpha|beta|gamma|delta|theta|lambda|mu|omega|phi|rho|sigma|tau)'
 _SYMBOL = re.compile(rf"(?:[A-Za-z]|{_GREEK})(?:_(?:\w|\{{\w+\}}))?'*")
 # What a value is given to: x, f(x), AB, (x, y), \angle A, \text{area}.
 _NAME = re.compile(
-  rf'(?:(?:[A-Za-z]|{_GREEK}|[A-Z]{{2,4}}|\\text\{{[^{{}}]*\}}|[A-Za-z ]{{4,40}}'
+  rf'(?:(?:[A-Za-z]|{_GREEK}|[A-Z]{{2,4}}|[A-Za-z ]{{4,40}}'
+  r'|\\text\{[^{}]*\}'
   r'|\\(?:overline|vec|hat|mathbf)\{[A-Za-z]{1,4}\}'
   r'|m?\\(?:angle|triangle) ?[A-Z]{1,3})'
   r"(?:_(?:\w|\{\w+\}))?'*(?:\^\{-1\})?(?:\([A-Za-z](?:,[A-Za-z])*\))?"
@@ -80,6 +81,8 @@ def _exact_part(sides: list[str], signs: list[str]) -> Relation:
 
 def _equal(sides: list[str]) -> Relation:
   names = [side for side in sides if _NAME.fullmatch(side)]
+  if any(re.search(r"\bnot\b|n't\b", name) for name in names):
+    return 'opaque', [], ''
   values = [side for side in sides if side not in names]
   if names and values:
     letters = set(_LETTERS.findall(names[0]))
@@ -99,7 +102,7 @@ def _equal(sides: list[str]) -> Relation:
 
 
 def _constant(text: str) -> Fraction | None:
-  tree = latex_tree.parse(text)
+  tree = latex_parser.parse(text)
   return tree and exact_value.rational(tree)
 
 

@@ -16,7 +16,7 @@ Host only.
 
 from collections.abc import Callable
 
-from dapo_jax.rewards import latex_guard, latex_tree, sympy_terms
+from dapo_jax.rewards import latex_guard, latex_parser, sympy_terms
 
 # What is simplified has at most so many operations.
 MOST_OPERATIONS = 300
@@ -28,10 +28,10 @@ _WHOLE = frozenset('kmn')
 
 
 def equal(answer: str, gold: str) -> bool:
-  """Returns whether two formulas are proved to have the same value.
+  r"""Returns whether two formulas are proved to have the same value.
 
-  A variable is real. Where only one side is real, as $\\sqrt{1/n}$ and
-  $1/\\sqrt n$ at n < 0, they need not agree.
+  A variable is real. Where a side is not, as $\sqrt{1/n}$ and $1/\sqrt n$ at
+  n < 0, the two need not agree.
   """
   pair = _expressions(answer, gold)
   return pair is not None and _equal(*pair)
@@ -63,7 +63,7 @@ def proportional(answer: str, gold: str, positive: bool) -> bool:
 
 def _expressions(answer: str, gold: str) -> tuple | None:
   """Both as SymPy expressions by the same reader; None where one is none."""
-  trees = latex_tree.parse(answer), latex_tree.parse(gold)
+  trees = latex_parser.parse(answer), latex_parser.parse(gold)
   try:
     if all(trees):
       return tuple(sympy_terms.expression(tree) for tree in trees)
@@ -108,9 +108,10 @@ def _is_moderate(expression) -> bool:
 
 
 def _differ_somewhere(answer, gold) -> bool:
-  """Whether the two have different values at some point where both are real.
+  """Whether the two have different values at some point.
 
-  At points that are positive throughout, complex values count as well.
+  At one with negative coordinates that counts only where both are real, and
+  all their roots and logarithms as well.
   """
   import sympy
 
@@ -121,17 +122,30 @@ def _differ_somewhere(answer, gold) -> bool:
   for positive, values in _points(len(symbols), whole=whole):
     at = dict(zip(symbols, map(sympy.Rational, values), strict=True))
     try:
+      if not positive and not all(_is_real(s, at) for s in (answer, gold)):
+        continue
       pair = [_number(side.xreplace(at)) for side in (answer, gold)]
     except (TypeError, ValueError, ArithmeticError, NotImplementedError):
       return False
     if None in pair:
       continue
-    real = all(sympy.im(value) == 0 for value in pair)
     size = max(abs(value) for value in pair)
-    if (positive or real) and size > 0:
-      if abs(pair[0] - pair[1]) > _DIFFERENT * size:
-        return True
+    if abs(pair[0] - pair[1]) > _DIFFERENT * size:
+      return True
   return False
+
+
+def _is_real(expression, at: dict) -> bool:
+  """Whether an expression is real at a point, and what it is made of."""
+  import sympy
+
+  roots = [p.base for p in expression.atoms(sympy.Pow) if not p.exp.is_integer]
+  logarithms = [log.args[0] for log in expression.atoms(sympy.log)]
+  values = [_number(part.xreplace(at)) for part in roots + logarithms]
+  if any(value is None or not value.is_nonnegative for value in values):
+    return False
+  value = _number(expression.xreplace(at))
+  return value is not None and value.is_real
 
 
 def _number(expression):
@@ -152,18 +166,19 @@ def _number(expression):
 
 def _points(count: int, *, whole: bool) -> list[tuple[bool, list[str]]]:
   """Some values for so many variables, and whether all are positive."""
-  if not count:
-    return [(True, [])]
   if whole:
-    rows = ((2, 1), (5, 2), (4, 3))
-    values = [[str(a + b * i) for i in range(count)] for a, b in rows]
-    below = [[f'-{value}' for value in row] for row in values[1:]]
-    return [(True, row) for row in values] + [(False, row) for row in below]
-  large = [f'{137 + 61 * i}/100' for i in range(count)]
-  small = [f'{23 + 17 * i}/97' for i in range(count)]
-  negative = [f'-{83 + 29 * i}/100' for i in range(count)]
-  mixed = [f'{"-" if i % 2 else ""}{211 + 13 * i}/89' for i in range(count)]
-  return [(True, large), (True, small), (False, negative), (False, mixed)]
+    small = [str(2 + i) for i in range(count)]
+    large = [str(7 + 2 * i) for i in range(count)]
+  else:
+    small = [f'{23 + 17 * i}/97' for i in range(count)]
+    large = [f'{137 + 61 * i}/100' for i in range(count)]
+  points = [(True, small), (True, large)]
+  # Every choice of signs for three variables; further ones repeat them.
+  for choice in range(1, 2 ** min(count, 3)):
+    signs = ['-' if choice >> i % 3 & 1 else '' for i in range(count)]
+    values = [s + v for s, v in zip(signs, large, strict=True)]
+    points.append((False, values))
+  return points[:1] if not count else points
 
 
 def _is_zero(difference) -> bool:

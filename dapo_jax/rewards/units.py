@@ -64,7 +64,9 @@ _SCALES = {
 _NO_UNITS = frozenset(
   'not no and or less more than if when unless except wrong right correct '
   'incorrect plus minus times over half halves third thirds quarter quarters '
-  'fourths fifths squared cubed factorial mod modulo to at most least from '
+  'fourths fifth fifths half tenth tenths '
+  'hundredth hundredths thousandth thousandths millionths double twice '
+  'couple negative squared cubed factorial mod modulo to at most least from '
   'maybe about approximately is are was isn but then choose remainder base '
   'with where for all any other infinity sqrt sin cos tan log ln pi'.split()
 )
