@@ -68,7 +68,9 @@ def _spelled_alike(answer: str, gold: str) -> bool:
   return answer_plain == gold_plain != ''
 
 
-def _statements(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
+def _statements(
+  answer: Form, gold: Form, oracle: Oracle
+) -> three_valued.Attempt:
   """What has an equals sign or compares two expressions."""
   kinds = (answer.kind, gold.kind)
   if kinds == ('named', 'named'):
@@ -146,12 +148,14 @@ def _difference(form: Form) -> str | None:
   return f'({sides[0]})-({sides[1]})'
 
 
-def _quantities(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
+def _quantities(
+  answer: Form, gold: Form, oracle: Oracle
+) -> three_valued.Attempt:
   alike = lambda a, g: same(a, g, oracle)
   return quantity_equality.compare(answer, gold, alike)
 
 
-def _regions(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
+def _regions(answer: Form, gold: Form, oracle: Oracle) -> three_valued.Attempt:
   """Intervals and their unions; a pair may be an interval."""
   kinds = {answer.kind, gold.kind}
   if kinds.isdisjoint({'interval', 'union'}):
@@ -178,7 +182,9 @@ def _piece(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
   return _in_order(answer.parts, gold.parts, oracle)
 
 
-def _collections(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
+def _collections(
+  answer: Form, gold: Form, oracle: Oracle
+) -> three_valued.Attempt:
   """Lists and sets in any order, tuples in theirs, matrices by their rows."""
   answer, gold = _as_tuple(answer, gold), _as_tuple(gold, answer)
   kinds = (answer.kind, gold.kind)
@@ -230,7 +236,7 @@ def _as_tuple(form: Form, other: Form) -> Form:
   return form
 
 
-def _special(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
+def _special(answer: Form, gold: Form, oracle: Oracle) -> three_valued.Attempt:
   """Numerals with a base, and ratios."""
   kinds = (answer.kind, gold.kind)
   if 'based' in kinds:

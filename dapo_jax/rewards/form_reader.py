@@ -44,7 +44,10 @@ def read(text: str) -> Form:
   """Returns the form of an answer; no text makes it raise."""
   if len(text) > latex_tokens.LONGEST_CHARACTERS or latex_tokens.too_deep(text):
     return Form('opaque', text)
-  return _read(text)
+  try:
+    return _read(text)
+  except RecursionError:
+    return Form('opaque', text)
 
 
 def _read(text: str) -> Form:

@@ -13,7 +13,7 @@ DEEPEST = 30
 _TOKEN = re.compile(
   r'(?P<mixed>\d+ \d+/\d+(?![\d.]))'
   r'|(?P<repeating>\d*\.\d*\\(?:overline|dot)\{\d+\})'
-  r'|(?P<number>\d+(?:\.\d+)?|\.\d+|\d+\.(?![\d.]))'
+  r'|(?P<number>\d+\.\d+|\.\d+|\d+\.(?![\d.])|\d+)'
   r'|(?P<decorated>\\(?:overline|vec|hat|tilde|angle|triangle|overrightarrow)'
   r'\s*(?:\{[A-Za-z]{1,4}\}|[A-Z]{1,3}))'
   r'|(?P<command>\\[A-Za-z]+|\\[{}|])'

@@ -5,13 +5,19 @@ Host only.
 
 from collections.abc import Callable
 
-from dapo_jax.rewards import answer_form, exact_value, latex_parser, units
+from dapo_jax.rewards import (
+  answer_form,
+  exact_value,
+  latex_parser,
+  three_valued,
+  units,
+)
 
 Form = answer_form.Form
 Alike = Callable[[Form, Form], bool | None]
 
 
-def compare(answer: Form, gold: Form, alike: Alike) -> bool | None:
+def compare(answer: Form, gold: Form, alike: Alike) -> three_valued.Attempt:
   """Returns whether two forms are one quantity.
 
   `NotImplemented` where neither has a unit, or one is no number. `alike` says

@@ -47,7 +47,8 @@ def read(text: str) -> Relation | None:
   sides, signs = [p.strip(' ') for p in pieces[::2]], pieces[1::2]
   if not sides[0]:
     # `= 5`
-    return ('same', [text[1:]], '') if signs[0] in '=≈' else ('opaque', [], '')
+    rest = text.lstrip('=≈ ')
+    return ('same', [rest], '') if signs[0] in '=≈' else ('opaque', [], '')
   if not all(sides):
     return 'opaque', [], ''
   if signs[0] == '∈':

@@ -5,9 +5,12 @@ A verdict is True, False, or None for undecided.
 Host only.
 """
 
+import types
 from collections.abc import Callable, Iterable, Sequence
 
 Verdict = bool | None
+# What a rule says that may not apply: then it is `NotImplemented`.
+Attempt = Verdict | types.NotImplementedType
 
 
 def every(verdicts: Iterable[Verdict]) -> Verdict:
