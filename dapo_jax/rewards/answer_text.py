@@ -182,27 +182,30 @@ def _text(command: re.Match) -> str:
     return _JOINED[joiner[1].lower()]
   if not re.search('[A-Za-z]', content):
     return f' {content} '
-  return f'\\text{{{content}}}'
+  return f'\\text{{{content.rstrip(".")}}}'
 
 
 def _trimmed(text: str) -> str:
-  """Takes off the punctuation at the end, and braces around it all."""
-  while True:
-    before = text
+  """Takes off the punctuation at the end, and brackets around it all."""
+  for _ in range(2):
     if not text.endswith('...'):
       text = text.rstrip(' .,;:')
-    text = text.strip(' ')
-    if text.startswith('{') and _closing(text) == len(text) - 1:
-      text = text[1:-1]
-    if text == before:
-      return text
+    text = _unwrapped(text.strip(' '))
+  return text
 
 
-def _closing(text: str) -> int:
-  """Where the brace that opens a text is closed; -1 = nowhere."""
-  depth = 0
-  for brace in re.finditer(r'\\.|[{}]', text):
-    depth += {'{': 1, '}': -1}.get(brace[0], 0)
-    if not depth:
-      return brace.start()
-  return -1
+def _unwrapped(text: str) -> str:
+  """A text without braces, and without doubled parentheses, around it."""
+  closing, opened = {}, []
+  for bracket in re.finditer(r'\\.|[{}()]', text):
+    if bracket[0] in '{(':
+      opened.append(bracket.start())
+    elif bracket[0] in '})' and opened:
+      closing[opened.pop()] = bracket.start()
+  start, end = 0, len(text) - 1
+  while closing.get(start) == end and (
+    text[start] == '{'
+    or (text[start : start + 2] == '((' and closing.get(start + 1) == end - 1)
+  ):
+    start, end = start + 1, end - 1
+  return text[start : end + 1]

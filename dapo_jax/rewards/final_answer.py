@@ -23,8 +23,9 @@ _BOX = re.compile(r'\\(?:boxed|fbox)\s*\{')
 # that the word in a sentence is none.
 _BARE_BOX = re.compile(r'\\(?:boxed|fbox)\s+(-?\d[\d,]*(?:\.\d+)?)')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
+_LABEL = r'answer(?:\s+is)?[*_ \t]*[:\uff1a]'
 _LINE = re.compile(
-  r'answer(?:\s+is)?[*_ \t]*[:\uff1a][*_\s]*([^\n]*)', re.IGNORECASE
+  rf'{_LABEL}[*_\s]*((?:(?!{_LABEL})[^\n])*)', re.IGNORECASE
 )
 # A heading, the answer below it.
 _HEADING = re.compile(
@@ -141,5 +142,13 @@ def _claim(line: str) -> str:
 
 
 def _bare(line: str) -> str:
-  """A line without markdown, and the full stop behind it."""
+  r"""A line without markdown, and the full stop behind it.
+
+  The label may have been in a command, \textbf{Answer:} 5, whose brace is
+  closed behind it.
+  """
+  if line.count('}') > line.count('{'):
+    start, _, end = line.rpartition('}')
+    line = line[1:] if line.startswith('}') else start + end
+  line = re.sub(r'\\\\\s*$', '', line)
   return re.sub(r'[*_`"]+\.$', '', line.strip(_DRESSING)).strip(_DRESSING)

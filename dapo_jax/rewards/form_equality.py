@@ -31,7 +31,7 @@ class Oracle(NamedTuple):
 
 _SYMBOL = re.compile(r"(?:[A-Za-z]|[A-Z]{2,4}|\\[a-z]+)(?:_\w)?'*")
 # Spaces but between digits, braces around one letter or digit.
-_SILENT = re.compile(r'(?<!\d) | (?!\d)|\{(\w)\}')
+_SILENT = re.compile(r'(?<!\d) | (?!\d)|(?<=[\^_A-Za-z])\{(\w)\}')
 _TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 

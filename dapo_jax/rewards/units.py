@@ -50,7 +50,7 @@ _TABLE = {
 _TABLE |= {'mph': 'mile/hour', 'kph': 'km/hour', 'sq': 'square', 'cu': 'cubic'}
 # Names of one or two letters, which are variables unless they are in \text.
 _BARE = frozenset(
-  'cm mm km kg mg ft yd lb oz hr min sec mph ml mL dollars cents'.split()
+  'cm mm km kg mg ft yd lb oz hr min sec mph ml mL usd eur'.split()
 )
 _SCALES = {
   'hundred': 100,
@@ -79,6 +79,7 @@ _BARE_UNIT = re.compile(
   r'(?:(?: |/| per )[A-Za-z]+)*(?:\^\{?[23]\}?)?)',
   re.S,
 )
+_MONEY_BEHIND = re.compile(r'(?P<core>.*\d) ?(?P<unit>[€£¢])')
 _MONEY = re.compile(r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>.+)', re.S)
 _DEGREES = re.compile(r'(?P<core>.+)(?P<unit>°(?:\\text\{)?[CF]?\}?)', re.S)
 _ANGLE = re.compile('sin|cos|tan|cot|sec|csc')
@@ -99,7 +100,7 @@ def split(text: str) -> tuple[str, str]:
     return core, unit if unit.startswith('cent') else {'\\$': 'dollar'}.get(
       money['unit'], money['unit']
     )
-  for pattern in (_DEGREES, _TEXT_UNIT, _BARE_UNIT):
+  for pattern in (_MONEY_BEHIND, _DEGREES, _TEXT_UNIT, _BARE_UNIT):
     found = pattern.fullmatch(text)
     if found and pattern is _DEGREES and _ANGLE.search(found['core']):
       # The argument's degrees are not the value's.
