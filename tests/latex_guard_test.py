@@ -18,8 +18,6 @@ class AllowsTest(parameterized.TestCase):
     self.assertTrue(latex_guard.allows(text))
 
   @parameterized.parameters(
-    # Without a command there is nothing that we could not read.
-    'x+1',
     "\\pi*open('f')",
     '\\pi;1',
     '\\pi @',
@@ -40,6 +38,12 @@ class AllowsTest(parameterized.TestCase):
   )
   def test_refuses(self, text):
     self.assertFalse(latex_guard.allows(text))
+
+
+class IsNeededTest(absltest.TestCase):
+  def test_only_for_what_we_do_not_read(self):
+    self.assertTrue(latex_guard.is_needed('\\sum_{k=1}^{n}k'))
+    self.assertFalse(latex_guard.is_needed('\\frac{1}{2}'))
 
 
 class ParseTest(parameterized.TestCase):

@@ -47,9 +47,30 @@ class EqualTest(parameterized.TestCase):
     ('9^{9^{9}}', '1'),
     ('junk(', '1'),
     ("open('f')", '1'),
+    # A matrix beside a number: SymPy raises.
+    ('2\\begin{pmatrix}1&2\\end{pmatrix}3', '4210'),
+    ('6020\\begin{pmatrix}000\\end{pmatrix}00', '4210'),
   )
   def test_not_equal(self, answer, gold):
     self.assertFalse(symbolic_equality.equal(answer, gold))
+
+
+class CanReadTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('x+1', '1'), ('\\int_0^1 x dx', '\\frac12'), ('1', '\\sum_{k=1}^{n}k')
+  )
+  def test_one_reader_for_both(self, answer, gold):
+    self.assertTrue(symbolic_equality.can_read(answer, gold))
+
+  @parameterized.parameters(
+    ('junk(', '1'),
+    # The other parser would guess at what ours refuses.
+    ('1 2', '12'),
+    ('1 2', '\\sum_{k=1}^{n}k'),
+    ('\\int_0^1 f dx', 'f\\circ g'),
+  )
+  def test_none_for_both(self, answer, gold):
+    self.assertFalse(symbolic_equality.can_read(answer, gold))
 
 
 class ProportionalTest(parameterized.TestCase):

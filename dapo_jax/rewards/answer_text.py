@@ -189,7 +189,7 @@ def _trimmed(text: str) -> str:
   """Takes off the punctuation at the end, and brackets around it all."""
   for _ in range(2):
     if not text.endswith('...'):
-      text = text.rstrip(' .,;:')
+      text = text.rstrip(' .,;:\\')
     text = _unwrapped(text.strip(' '))
   return text
 

@@ -23,7 +23,6 @@ from dapo_jax.rewards import (
   final_answer,
   form_equality,
   form_reader,
-  latex_guard,
   latex_parser,
   latex_tree,
   options,
@@ -138,9 +137,7 @@ def _quickly_equal(answer: str, gold: str) -> bool | None:
     values = [exact_value.rational(tree) for tree in trees]
     return None if None in values else values[0] == values[1]
   # What no one reads is equal to its own spelling only.
-  if latex_guard.allows(answer) and latex_guard.allows(gold):
-    return None
-  return False
+  return None if symbolic_equality.can_read(answer, gold) else False
 
 
 def _perhaps_proportional(

@@ -24,9 +24,7 @@ _BOX = re.compile(r'\\(?:boxed|fbox)\s*\{')
 _BARE_BOX = re.compile(r'\\(?:boxed|fbox)\s+(-?\d[\d,]*(?:\.\d+)?)')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 _LABEL = r'answer(?:\s+is)?[*_ \t]*[:\uff1a]'
-_LINE = re.compile(
-  rf'{_LABEL}[*_\s]*((?:(?!{_LABEL})[^\n])*)', re.IGNORECASE
-)
+_LINE = re.compile(rf'{_LABEL}[*_\s]*((?:(?!{_LABEL})[^\n])*)', re.IGNORECASE)
 # A heading, the answer below it.
 _HEADING = re.compile(
   r'^[ \t]*[#*_]+[ \t]*(?:final[ \t]+)?answer[ \t*_]*\n\s*([^\n]+)',

@@ -212,10 +212,8 @@ def _collections(
     return three_valued.covered(answer.parts, gold.parts, alike)
   if set(kinds) <= {'set', 'list'}:
     return three_valued.matched(answer.parts, gold.parts, alike)
-  single = {'set', 'formula', 'quantity'}
-  if set(kinds) <= single and len(answer.parts + gold.parts) == 1:
-    return same(_only(answer), _only(gold), oracle)
-  return False
+  lone = [len(f.parts) == 1 for f in (answer, gold) if f.kind == 'set']
+  return lone == [True] and same(_only(answer), _only(gold), oracle)
 
 
 def _only(form: Form) -> Form:

@@ -19,6 +19,7 @@ _COMMANDS = frozenset(
   'arccos arctan sinh cosh tanh ln log exp binom alpha beta gamma delta theta '
   'lambda mu sigma phi omega begin end cdot times left right'.split()
 )
+_UNKNOWN_TO_US = frozenset(['sum', 'prod', 'int', 'lim', 'begin'])
 _ALLOWED = re.compile(r'[A-Za-z0-9 +\-*/^_{}()\[\]|!,.=<>&\\≤≥∞]*')
 # Factorials of more than a variable or two digits.
 _LARGE_FACTORIAL = re.compile(r'(?:\d{3}|[)\]}|!])\s*!')
@@ -36,6 +37,11 @@ class Refused(Exception):
   """The text is not allowed, or not understood."""
 
 
+def is_needed(text: str) -> bool:
+  """Returns whether a text has what the reader of our own does not know."""
+  return not _UNKNOWN_TO_US.isdisjoint(re.findall(r'\\([A-Za-z]+)', text))
+
+
 def allows(text: str) -> bool:
   """Returns whether a text may be read."""
   if len(text) > LONGEST_CHARACTERS or not _ALLOWED.fullmatch(text):
@@ -43,7 +49,7 @@ def allows(text: str) -> bool:
   if latex_tokens.too_deep(text, DEEPEST):
     return False
   commands = set(re.findall(r'\\([A-Za-z]+)', text))
-  if not commands or not commands <= _COMMANDS:
+  if not commands <= _COMMANDS:
     return False
   if len(_MULTIPLIERS.findall(text)) > _MOST_MULTIPLIERS:
     return False

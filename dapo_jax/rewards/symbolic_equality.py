@@ -34,7 +34,10 @@ def equal(answer: str, gold: str) -> bool:
   n < 0, the two need not agree.
   """
   pair = _expressions(answer, gold)
-  return pair is not None and _equal(*pair)
+  try:
+    return pair is not None and _equal(*pair)
+  except Exception:  # SymPy's are of every kind; none of them is a proof.
+    return False
 
 
 def proportional(answer: str, gold: str, positive: bool) -> bool:
@@ -44,10 +47,18 @@ def proportional(answer: str, gold: str, positive: bool) -> bool:
   as between two inequalities.
   """
   pair = _expressions(answer, gold)
-  if pair is None or not all(_is_moderate(side) for side in pair):
+  try:
+    return pair is not None and _proportional(*pair, positive)
+  except Exception:  # As above.
     return False
+
+
+def _proportional(answer, gold, positive: bool) -> bool:
   import sympy
 
+  pair = answer, gold
+  if not all(_is_moderate(side) for side in pair):
+    return False
   if not all(side.free_symbols for side in pair):
     return False
   sides = pair
@@ -61,13 +72,24 @@ def proportional(answer: str, gold: str, positive: bool) -> bool:
   return not positive or bool(ratio.is_positive)
 
 
+def can_read(answer: str, gold: str) -> bool:
+  """Returns whether two formulas have a reader that may read both."""
+  trees = latex_parser.parse(answer), latex_parser.parse(gold)
+  if all(trees):
+    return True
+  return all(
+    latex_guard.allows(text) and (tree or latex_guard.is_needed(text))
+    for tree, text in zip(trees, (answer, gold), strict=True)
+  )
+
+
 def _expressions(answer: str, gold: str) -> tuple | None:
   """Both as SymPy expressions by the same reader; None where one is none."""
   trees = latex_parser.parse(answer), latex_parser.parse(gold)
   try:
     if all(trees):
       return tuple(sympy_terms.expression(tree) for tree in trees)
-    if latex_guard.allows(answer) and latex_guard.allows(gold):
+    if can_read(answer, gold):
       return latex_guard.parse(answer), latex_guard.parse(gold)
   except (sympy_terms.Refused, latex_guard.Refused):
     pass
@@ -126,6 +148,7 @@ def _differ_somewhere(answer, gold) -> bool:
         continue
       pair = [_number(side.xreplace(at)) for side in (answer, gold)]
     except (TypeError, ValueError, ArithmeticError, NotImplementedError):
+      # Without numbers there is still the proof.
       return False
     if None in pair:
       continue
@@ -194,9 +217,7 @@ def _is_zero(difference) -> bool:
     try:
       if step(difference) == 0:
         return True
-    except (TypeError, ValueError, ArithmeticError, NotImplementedError):
-      continue
-    except (AttributeError, RecursionError, IndexError, KeyError):
+    except Exception:  # As above; the next step may succeed.
       continue
   return False
 

@@ -50,7 +50,7 @@ _TABLE = {
 _TABLE |= {'mph': 'mile/hour', 'kph': 'km/hour', 'sq': 'square', 'cu': 'cubic'}
 # Names of one or two letters, which are variables unless they are in \text.
 _BARE = frozenset(
-  'cm mm km kg mg ft yd lb oz hr min sec mph ml mL usd eur'.split()
+  'cm mm km kg mg ft yd lb oz hr min sec mph ml usd eur am pm'.split()
 )
 _SCALES = {
   'hundred': 100,
