@@ -23,14 +23,6 @@ _INVERSES = {'sin': 'arcsin', 'cos': 'arccos', 'tan': 'arctan'}
 # Letters that are functions where a parenthesis follows.
 _APPLIED = frozenset('fgh')
 _CONSTANTS = {'e': 'e', 'i': 'i', '\\pi': 'pi', 'pi': 'pi', '∞': 'infinity'}
-_SYMBOLS = frozenset(
-  '\\' + name
-  for name in (
-    'alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi '
-    'rho sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi '
-    'Sigma Phi Psi Omega ell'
-  ).split()
-)
 _PAIRS = {'(': ')', '[': ']', '{': '}', '|': '|', '⌊': '⌋', '⌈': '⌉'}
 _AROUND = {'|': 'abs', '⌊': 'floor', '⌈': 'ceiling'}
 
@@ -187,7 +179,7 @@ def _name(token: str, tokens: list[str]) -> Tree:
   bare = tokens[-1] not in ('_', "'")
   if token in _CONSTANTS and bare:
     return Tree('constant', _CONSTANTS[token])
-  known = token in _SYMBOLS or (len(token) == 1 and token.isalpha())
+  known = token in latex_tokens.SYMBOLS or (len(token) == 1 and token.isalpha())
   # The rest is decorated, as \vec{v} is.
   if not known and not re.match(r'\\[a-z]+\s*[{A-Z]', token):
     raise _Refused
@@ -250,7 +242,7 @@ def _letter(tokens: list[str]) -> Tree:
   token = tokens.pop()
   if token in _CONSTANTS:
     return Tree('constant', _CONSTANTS[token])
-  if token in _SYMBOLS or (len(token) == 1 and token.isalpha()):
+  if token in latex_tokens.SYMBOLS or (len(token) == 1 and token.isalpha()):
     return Tree('symbol', token)
   raise _Refused
 

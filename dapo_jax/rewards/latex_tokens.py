@@ -23,6 +23,16 @@ _TOKEN = re.compile(
   r'|(?P<space> )'
 )
 
+# Greek letters, as variables.
+SYMBOLS = frozenset(
+  '\\' + name
+  for name in (
+    'alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi '
+    'rho sigma tau upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi '
+    'Sigma Phi Psi Omega ell'
+  ).split()
+)
+
 
 def split(text: str) -> list[str] | None:
   """Returns the tokens, last first, after an empty one that ends them.
