@@ -8,7 +8,8 @@ import setuptools
 _ROOT = pathlib.Path(__file__).resolve().parent
 
 # What dapo_jax/ and configs/ import, and one that serves another: protobuf is
-# what sentencepiece describes a tokenizer file with.
+# what sentencepiece describes a tokenizer file with. math-verify brings the
+# parser that we use of it, latex2sympy2_extended, in the release that fits.
 _CORE = [
   'absl-py',
   'etils[epath]',
@@ -18,6 +19,7 @@ _CORE = [
   'jax',
   'jaxtyping',
   'jinja2',
+  'math-verify==0.9.0',
   'ml-collections',
   'ml-dtypes',
   'numpy',
@@ -28,6 +30,7 @@ _CORE = [
   'rich',
   'safetensors',
   'sentencepiece',
+  'sympy',
   'tensorflow-datasets',
   'tokenizers',
 ]

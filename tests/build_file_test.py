@@ -19,6 +19,7 @@ DISTRIBUTIONS = {
   'absl': 'absl-py',
   'grpc': 'grpcio',
   'jetstream': 'google-jetstream',
+  'latex2sympy2_extended': 'math-verify',
   'ml_collections': 'ml-collections',
   'ml_dtypes': 'ml-dtypes',
   'orbax': 'orbax-checkpoint',

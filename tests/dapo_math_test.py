@@ -26,6 +26,22 @@ class GoldenTest(parameterized.TestCase):
       got, (expected['score'], expected['acc'], expected['pred'])
     )
 
+  @parameterized.named_parameters(
+    (f'case_{case["id"]}_{case["category"]}', case)
+    for case in _CASES
+    # The one that pays an empty box for an empty gold.
+    if case['ground_truth']
+  )
+  def test_strict_verdict(self, case):
+    got = dapo_math.score(
+      case['solution'], case['ground_truth'], strict_box=True
+    )
+    expected = case['strict_box']
+    extracted = expected['pred']
+    if extracted is None:
+      extracted = answers.NO_ANSWER
+    self.assertEqual(got, (expected['score'], expected['acc'], extracted))
+
   def test_all_cases_are_there(self):
     self.assertLen(_CASES, 113)
 
@@ -89,6 +105,29 @@ class ScoreTest(parameterized.TestCase):
       dapo_math.score('no idea', '34').extracted, answers.NO_ANSWER
     )
     self.assertEqual(dapo_math.score('Answer: 35', '34').extracted, '35')
+
+
+class StrictBoxTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('\\boxed{34}', '34', True),
+    ('\\boxed{33} \\boxed{34}', '34', True),
+    ('\\boxed{{34}}', '{34}', True),
+    ('\\boxed{034}', '34', False),
+    ('\\boxed{ 34}', '34', False),
+    ('\\boxed{34', '34', False),
+    ('Answer: 34', '34', False),
+    # The box begins 100 and 101 characters before the end.
+    ('\\boxed{34}' + 90 * '.', '34', True),
+    ('\\boxed{34}' + 91 * '.', '34', False),
+    # Neither an empty gold nor one that stands for no answer pays.
+    ('\\boxed{}', '', False),
+    ('no box', answers.NO_ANSWER, False),
+    ('\\boxed{' + answers.NO_ANSWER + '}', answers.NO_ANSWER, False),
+  )
+  def test_only_the_gold_in_the_last_box_pays(self, response, gold, correct):
+    verdict = dapo_math.score(response, gold, strict_box=True)
+    self.assertEqual(verdict.correct, correct)
+    self.assertEqual(verdict.score, 1.0 if correct else -1.0)
 
 
 class NormalizeTest(parameterized.TestCase):

@@ -42,6 +42,8 @@ _UNWRAPPED = tuple(
   re.compile(r'\\' + command + r'\{(.*?)\}')
   for command in ('text', 'textbf', 'overline')
 )
+# Where the strict form looks for a box.
+_STRICT_CHARACTERS = 100
 _BOX = '\\boxed{'
 # \frac12 and \sqrt2.
 _SHORT_FRACTION = re.compile(r'frac([^{])(.)')
@@ -58,16 +60,40 @@ class Verdict(NamedTuple):
   extracted: str
 
 
-def score(response: str, gold: str) -> Verdict:
-  """Returns the verdict on a response, given the gold answer (DAPO eq. 7).
+def score(response: str, gold: str, *, strict_box: bool = False) -> Verdict:
+  r"""Returns the verdict on a response, given the gold answer (DAPO eq. 7).
 
   It is right if the text after its last `Answer:` and the gold are equal once
   both are normalised.
+
+  Args:
+    response: the response, decoded; not the prompt.
+    gold: the right answer.
+    strict_box: read the last `\boxed{...}` in the last 100 characters instead,
+      and let it be right only if it is the gold, character for character. The
+      published runs did not use it.
   """
+  if strict_box:
+    return _strictly(response, gold)
   extracted = normalize(answers.last_answer(response))
   expected = normalize(gold)
   says_something = expected not in ('', answers.NO_ANSWER)
   correct = says_something and extracted == expected
+  return Verdict(1.0 if correct else -1.0, correct, extracted)
+
+
+def _strictly(response: str, gold: str) -> Verdict:
+  """The verdict on the last box; a box that is cut off is none."""
+  tail = response[-_STRICT_CHARACTERS:]
+  start = tail.rfind(_BOX)
+  depth, extracted = 1, answers.NO_ANSWER
+  for at in range(start + len(_BOX), len(tail) if start >= 0 else 0):
+    # An escaped brace counts like any other.
+    depth += {'{': 1, '}': -1}.get(tail[at], 0)
+    if not depth:
+      extracted = tail[start + len(_BOX) : at]
+      break
+  correct = gold not in ('', answers.NO_ANSWER) and extracted == gold
   return Verdict(1.0 if correct else -1.0, correct, extracted)
 
 

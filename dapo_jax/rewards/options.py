@@ -1,0 +1,45 @@
+"""The letter of a multiple-choice option.
+
+Host only.
+"""
+
+import re
+
+_OPTION = (
+  r'(?:(?:[Tt]he )?(?:[Oo]ption|[Cc]hoice) ?)?(?P<open>\(?)(?P<letter>[A-J])'
+  r'(?P<close>[).:]*)(?P<rest>.*)'
+)
+# A second choice.
+_OTHER = re.compile(r'\([A-Ja-j]\)|(?:^|[∨∧,;/|])[ (]*[A-J](?![A-Za-z])')
+_TEXT = re.compile(r'\\text\{([^{}]*)\}')
+
+
+def letter(text: str) -> str | None:
+  r"""Returns the letter of a text that is one, as `C`, `(C)` or `\text{C}`."""
+  found = _found(text)
+  return found['letter'] if found and not found['rest'] else None
+
+
+def chosen(text: str) -> str | None:
+  r"""Returns the letter that an answer chooses.
+
+  The option's own text may follow, as in `C: 12`. A small letter counts in
+  parentheses or in `\text` only; bare it is a variable.
+  """
+  found = _found(text, re.IGNORECASE)
+  if not found:
+    return None
+  rest = found['rest'].strip()
+  dressed = '\\text' in text or found['open'] or found['close']
+  if found['letter'].islower() and not dressed:
+    return None
+  if rest and (not found['close'] or _OTHER.search(rest)):
+    return None
+  return found['letter'].upper()
+
+
+def _found(text: str, flags: int = 0) -> re.Match | None:
+  plain = _TEXT.sub(r'\1', text)
+  found = re.fullmatch(_OPTION, plain, re.DOTALL | flags)
+  closed = found and (not found['open'] or ')' in found['close'])
+  return found if closed else None
