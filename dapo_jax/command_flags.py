@@ -142,3 +142,49 @@ def define_export(flag_values: flags.FlagValues) -> None:
     "The run's config.model.path, if that folder moved.",
     flag_values=flag_values,
   )
+
+
+def define_data(flag_values: flags.FlagValues) -> None:
+  """Defines the flags of `data`."""
+  for name, text in (
+    ('from', 'The problems, a JSONL file.'),
+    ('out', 'The JSONL file to write; must not exist yet.'),
+    (
+      'endpoint',
+      f'integers: a chat/completions API, asked for what{_NEXT_LINE}the rule '
+      'refuses (default none).',
+    ),
+    ('model', "integers: the model's name at the endpoint."),
+    ('key_env', 'integers: environment variable that holds the key.'),
+  ):
+    flags.DEFINE_string(name, None, text, flag_values=flag_values)
+  flags.DEFINE_enum(
+    'ask',
+    'refused',
+    ['refused', 'all'],
+    f'integers: what the model is asked{_NEXT_LINE}(default refused); all = '
+    f'also what the rule can do,{_NEXT_LINE}and they must agree.',
+    flag_values=flag_values,
+  )
+  flags.DEFINE_integer(
+    'k',
+    5,
+    f'integers: solutions of each problem that the model{_NEXT_LINE}rewrote, '
+    'of which most must agree (default 5).',
+    lower_bound=1,
+    flag_values=flag_values,
+  )
+  flags.DEFINE_float(
+    'temperature',
+    1.0,
+    'integers: sampling temperature (default 1.0).',
+    lower_bound=0.0,
+    flag_values=flag_values,
+  )
+  flags.DEFINE_integer(
+    'max_tokens',
+    4096,
+    'integers: longest reply, in tokens (default 4096).',
+    lower_bound=1,
+    flag_values=flag_values,
+  )

@@ -271,6 +271,32 @@ def _export_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   )
 
 
+def _data(args: Sequence[str], flag_values: flags.FlagValues) -> None:
+  (task,) = _positional(args, flag_values, 'TASK')
+  if task != 'integers':
+    raise config_lib.ConfigError(
+      f'there is no data task {task!r}; there is integers'
+    )
+  for name in ('from', 'out'):
+    if not flag_values[name].value:
+      raise config_lib.ConfigError(f'--{name}=FILE is required')
+  from dapo_jax.data import integer_file
+
+  integer_file.run(
+    os.path.expanduser(flag_values['from'].value),
+    os.path.expanduser(flag_values.out),
+    model=integer_file.endpoint_model(
+      flag_values.endpoint or '',
+      flag_values.model or '',
+      key_env=flag_values.key_env or '',
+      temperature=flag_values.temperature,
+      max_tokens=flag_values.max_tokens,
+    ),
+    votes_count=flag_values.k,
+    ask=flag_values.ask,
+  )
+
+
 _RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 _COMMANDS = {
   'train': _Command(
@@ -320,6 +346,12 @@ _COMMANDS = {
     'Write a trained policy as a Hugging Face folder.',
     command_flags.define_export,
     _export_hf,
+  ),
+  'data': _Command(
+    'dapo-jax data integers --from=FILE --out=FILE [FLAGS]',
+    'Prepare problems: `integers` makes their answers integers.',
+    command_flags.define_data,
+    _data,
   ),
 }
 

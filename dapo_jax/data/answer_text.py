@@ -23,12 +23,12 @@ _AROUND = tuple(
     r'(.*\S)\s*(?<!\\)[.,;]',
   )
 )
-_SPACES = re.compile(r'\\[,;:! ](?![A-Za-z])|~')
+_SPACES = re.compile(r'\\[,;:! ]|~')
 _TEXT = r'\\(?:text\w*|mbox|mathrm|mathbf|hbox|rm)\s*\{([^{}]*)\}'
 # Signs of units at the end, or of money in front.
 _UNITS = (
   (
-    re.compile(rf'(.*?)\s*(?:\^?\s*\{{?\s*\\circ\s*\}}?|°|\\degree)', re.DOTALL),
+    re.compile(r'(.*?)\s*(?:\^?\s*\{?\s*\\circ\s*\}?|°|\\degree)', re.DOTALL),
     'degrees',
   ),
   (re.compile(r'(.*?)\s*\\?%', re.DOTALL), 'percent'),
@@ -76,7 +76,7 @@ def undressed(answer: str) -> Answer:
       known, `matrix`, `several`, `interval` or `equation`.
   """
   text, unit = _without_unit(_inner(answer))
-  text = _inner(text)
+  text = _SPACES.sub(' ', _MARKED_COMMA.sub('', _inner(text)))
   words = re.findall(_TEXT, text)
   if words:
     rest = re.sub(_TEXT, '', text)
@@ -86,7 +86,7 @@ def undressed(answer: str) -> Answer:
   for reason, pattern in _KINDS:
     if pattern.search(text):
       raise refusals.Refusal(reason)
-  return Answer(_MARKED_COMMA.sub('', text).strip(), unit)
+  return Answer(text.strip(), unit)
 
 
 def _inner(text: str) -> str:

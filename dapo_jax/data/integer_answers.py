@@ -20,6 +20,9 @@ from dapo_jax.data import (
   surds,
 )
 
+# The form of an answer that is an integer already.
+UNCHANGED = 'unchanged'
+
 _INTEGER = re.compile(r'[+-]?[0-9]{1,15}')
 _NUMERAL = re.compile(r'([0-9]+)\s*_\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))')
 _CENTS = re.compile(r'([0-9]+)\.([0-9]{2})')
@@ -31,8 +34,8 @@ class Rewritten(NamedTuple):
   Attributes:
     statement: the problem's text.
     integer: its answer.
-    form: what the original answer looks like, such as `k - m\sqrt{n}`; '' if
-      it is this integer, and the statement the original.
+    form: what the original answer looks like, such as `k - m\sqrt{n}`;
+      `UNCHANGED` if it is this integer and the statement is the original.
   """
 
   statement: str
@@ -58,7 +61,7 @@ def by_rule(statement: str, answer: str) -> Rewritten:
   if number is not None and not statement_cues.asks_for_list(statement):
     found = found._replace(text=number)
   if _INTEGER.fullmatch(found.text) and not found.unit:
-    return Rewritten(statement, int(found.text), '')
+    return Rewritten(statement, int(found.text), UNCHANGED)
   form = _form(statement, found)
   return Rewritten(
     f'{statement.rstrip()}\n\n{form.sentence}', form.integer, form.name

@@ -256,10 +256,10 @@ class _Reader:
     return surds.square_root(self._argument()[0])
 
   def _argument(self, *, more_digits: bool = False) -> tuple[surds.Sum, bool]:
-    """Returns the argument of a command, and whether it is a plain integer.
+    r"""Returns the argument of a command, and whether it is a plain integer.
 
     Args:
-      more_digits: whether another argument follows, so that in \\frac43 the 3
+      more_digits: whether another argument follows, so that in \frac43 the 3
         is not left over.
     """
     kind, text = self.peek()
@@ -287,7 +287,7 @@ def _is_polynomial_sum(value: surds.Sum) -> bool:
 
 
 def _repeating(text: str) -> Fraction:
-  """Returns a decimal whose last digits repeat: 0.1\\overline{6} is 1/6."""
+  r"""Returns a decimal whose last digits repeat: 0.1\overline{6} is 1/6."""
   whole, fixed, period = _REPEATING.fullmatch(text).groups()
   shift = 10 ** len(fixed)
   return Fraction(int(whole + fixed or 0), shift) + Fraction(

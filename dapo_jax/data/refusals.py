@@ -9,7 +9,7 @@ REASONS = {
   'ambiguous': 'it can be read in two ways, such as 1/2x or x^10',
   'coefficients': 'a polynomial whose coefficients are not all integers',
   'decimal': 'a decimal where the statement asks for one, or for rounding',
-  'equation': 'an equation or an inequality',
+  'equation': 'an equation, an inequality or a ratio',
   'factored': 'a product of polynomials: multiplied out it is another problem',
   'function': 'a function of something: a logarithm, a sine, a factorial',
   'interval': 'an interval or a union, or a pair that might be one',
@@ -23,7 +23,7 @@ REASONS = {
   'text': 'words: a name, a choice, a yes',
   'too_large': 'too long, or with numbers of too many digits',
   'tuple': 'a tuple whose entries are not all integers',
-  'unit': 'a unit other than degrees, dollars and percent',
+  'unit': 'a unit other than degrees, dollars and percent, or with letters',
   'unreadable': 'none of the notations that are read',
   'variables': 'a polynomial in several variables',
   # By what a language model said.

@@ -36,12 +36,10 @@ def load_jsonl(path: str | os.PathLike[str]) -> list[records.Prompt]:
       as described above; the message names file, line and field.
   """
   file = pathlib.Path(path)
-  if not file.is_file():
-    raise ValueError(f'there is no file {file}; change {_FLAGS}')
   prompts = {}
   read_count = 0
-  for where, line in _lines(file):
-    prompt = _prompt(line, where, dataset=file.stem)
+  for where, row in rows(file, flags=_FLAGS):
+    prompt = to_prompt(row, where, dataset=file.stem)
     prompts.setdefault(prompt.id, prompt)
     read_count += 1
   if not prompts:
@@ -57,6 +55,24 @@ def load_jsonl(path: str | os.PathLike[str]) -> list[records.Prompt]:
   return list(prompts.values())
 
 
+def rows(
+  file: pathlib.Path, *, flags: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+  """Yields ('file:number', object) of each line that is not blank.
+
+  Args:
+    file: JSON Lines, in UTF-8.
+    flags: what to change where there is no such file.
+
+  Raises:
+    ValueError: there is no such file, or a line is no JSON object.
+  """
+  if not file.is_file():
+    raise ValueError(f'there is no file {file}; change {flags}')
+  for where, line in _lines(file):
+    yield where, _object(line, where)
+
+
 def _lines(file: pathlib.Path) -> Iterator[tuple[str, bytes]]:
   """Yields ('file:number', line) of each line that is not blank."""
   with file.open('rb') as stream:  # Bytes: only '\n' may end a line here.
@@ -65,9 +81,14 @@ def _lines(file: pathlib.Path) -> Iterator[tuple[str, bytes]]:
         yield f'{file}:{number}', line
 
 
-def _prompt(line: bytes, where: str, *, dataset: str) -> records.Prompt:
-  """Returns the prompt of one line; `where` begins each error."""
-  row = _object(line, where)
+def to_prompt(
+  row: dict[str, Any], where: str, *, dataset: str
+) -> records.Prompt:
+  """Returns the prompt of an object, if it has the fields of one.
+
+  Raises:
+    ValueError: it has not; the message begins with `where`.
+  """
   return records.make_prompt(
     dataset,
     _messages(row, where),

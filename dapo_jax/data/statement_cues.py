@@ -17,7 +17,9 @@ _WORDS_IN_MATH = re.compile(
 _COMMAND = re.compile(r'\\[A-Za-z]+')
 _LONE_LETTER = re.compile(r'(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])')
 # 2kx or xy^2 where no dollar signs tell formulas from words.
-_PRODUCT = re.compile(r'(?<=[0-9])[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]{1,3}(?=\^)')
+_PRODUCT = re.compile(
+  r'(?<=[0-9])[A-Za-z]{1,3}(?![A-Za-z])|[A-Za-z]{1,3}(?=\^)'
+)
 
 _DECIMAL = re.compile(
   r'\b(decimals?|round(ed|ing)?|nearest|approximat\w+|significant|estimate\w*)'
