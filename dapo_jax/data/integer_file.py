@@ -42,6 +42,11 @@ class _Result(NamedTuple):
   outcome: integer_rewriting.Outcome
   by: str
 
+  @property
+  def is_kept(self) -> bool:
+    """Whether there is a problem with an integer answer."""
+    return self.outcome.rewritten is not None
+
 
 def endpoint_model(
   url: str, name: str, *, key_env: str, temperature: float, max_tokens: int
@@ -104,15 +109,10 @@ def run(
   if model is not None:
     asked = _asked(rows, results, ask)
     results = _by_model(rows, results, asked, model, votes_count)
-  kept, refused = [], []
-  for row, result in zip(rows, results, strict=True):
-    if result.outcome.rewritten is None:
-      refused.append({**row.fields, 'refused_for': result.outcome.reason})
-    else:
-      kept.append(_rewritten(row, result))
   out.parent.mkdir(parents=True, exist_ok=True)
-  _write(refused_out, refused)
-  _write(out, kept)
+  pairs = list(zip(rows, results, strict=True))
+  _write(refused_out, [_refused(*p) for p in pairs if not p[1].is_kept])
+  _write(out, [_kept(*p) for p in pairs if p[1].is_kept])
   print(_report(results))
   print(f'wrote {out} and {refused_out.name}')
 
@@ -146,7 +146,7 @@ def _asked(
     index
     for index, (row, result) in enumerate(zip(rows, ruled, strict=True))
     if row.is_question
-    and (result.outcome.rewritten is None or ask == 'all')
+    and (not result.is_kept or ask == 'all')
     and not integer_rewriting.is_unchanged(result.outcome)
   ]
 
@@ -186,12 +186,17 @@ def _without_model(
   )
   left = set(unasked)
   return [
-    failed if index in left and result.outcome.rewritten is None else result
+    failed if index in left and not result.is_kept else result
     for index, result in enumerate(results)
   ]
 
 
-def _rewritten(row: _Row, result: _Result) -> dict[str, Any]:
+def _refused(row: _Row, result: _Result) -> dict[str, Any]:
+  """Returns the line of a refused row."""
+  return {**row.fields, 'refused_for': result.outcome.reason}
+
+
+def _kept(row: _Row, result: _Result) -> dict[str, Any]:
   """Returns the line of a row with an integer answer."""
   found = result.outcome.rewritten
   fields = dict(row.fields)
@@ -222,13 +227,13 @@ def _write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def _report(results: Sequence[_Result]) -> str:
   """Returns how many rows were kept, by what, and refused, for what."""
   kept, refused = collections.Counter(), collections.Counter()
-  for outcome, by in results:
-    if outcome.rewritten is None:
-      refused[outcome.reason] += 1
-    elif integer_rewriting.is_unchanged(outcome):
+  for result in results:
+    if not result.is_kept:
+      refused[result.outcome.reason] += 1
+    elif integer_rewriting.is_unchanged(result.outcome):
       kept['unchanged'] += 1
     else:
-      kept[by] += 1
+      kept[result.by] += 1
   lines = [
     f'{len(results)} rows: {kept.total()} kept ({kept["unchanged"]} unchanged,'
     f' {kept["rule"]} by the rule, {kept["model"]} by the model),'

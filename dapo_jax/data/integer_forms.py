@@ -147,22 +147,9 @@ def of_number(
   has_pi_below = any(shape.pi_exponent < 0 for shape in value)
   if len(value) > _MAX_TERMS or (has_pi_below and len(value) > 1):
     raise refusals.Refusal('terms')
-  denominator = math.lcm(*(a.denominator for a in value.values()))
   # One term alone begins with m, as in m/n.
   letters = _free(taken | ({'k'} if len(value) == 1 else set()))
-  terms, parameters = [], {}
-  for shape, a in sorted(value.items(), key=_place):
-    letter = next(letters)
-    parameters[letter] = abs(int(a * denominator))
-    root_letter = ''
-    if abs(shape.radicand) != 1:
-      root_letter = next(letters)
-      parameters[root_letter] = abs(shape.radicand)
-    terms.append(_Term(a < 0, shape, letter, root_letter))
-  below = ''
-  if denominator > 1:
-    below = next(letters)
-    parameters[below] = denominator
+  terms, below, parameters = _lettered(value, letters)
   name = _name(terms, below)
   total = ' + '.join(parameters)
   asked = f'the value of ${total}$' if len(parameters) > 1 else f'${total}$'
@@ -171,7 +158,27 @@ def of_number(
     f' {_conditions(terms, list(parameters), below)}, and give {asked} as the'
     ' final answer.'
   )
-  return _form(name, sentence, parameters.values(), sum(parameters.values()))
+  numbers = list(parameters.values())
+  return _form(name, sentence, numbers, sum(numbers))
+
+
+def _lettered(
+  value: surds.Sum, letters: Iterator[str]
+) -> tuple[list[_Term], str, dict[str, int]]:
+  """Returns the terms, the letter of the denominator, and what letters are."""
+  denominator = math.lcm(*(a.denominator for a in value.values()))
+  terms, parameters = [], {}
+  for shape, a in sorted(value.items(), key=_place):
+    letter, root_letter = next(letters), ''
+    parameters[letter] = abs(int(a * denominator))
+    if abs(shape.radicand) != 1:
+      root_letter = next(letters)
+      parameters[root_letter] = abs(shape.radicand)
+    terms.append(_Term(a < 0, shape, letter, root_letter))
+  below = next(letters) if denominator > 1 else ''
+  if below:
+    parameters[below] = denominator
+  return terms, below, parameters
 
 
 def _form(

@@ -60,14 +60,11 @@ def transform(
   outcomes, unjudged = dict(enumerate(ruled)), {}
   for index, reply in zip(asked, _replies(complete, prompts), strict=True):
     found = _proposed(reply, *problems[index])
-    if isinstance(found, str):
-      outcomes[index] = Outcome(None, found)
-    elif ruled[index].rewritten is None:
+    judged = _judged(found, ruled[index])
+    if judged is None:
       unjudged[index] = found
-    elif found.integer == ruled[index].rewritten.integer:
-      outcomes[index] = _kept(found)
     else:
-      outcomes[index] = Outcome(None, 'disagrees_with_rule')
+      outcomes[index] = judged
   voted = _voted(list(unjudged.values()), complete, votes_count)
   outcomes.update(zip(unjudged, voted, strict=True))
   return [outcomes[index] for index in range(len(problems))]
@@ -102,6 +99,19 @@ def _proposed(
     if telling in new and telling not in old:
       return 'gives_away'
   return found
+
+
+def _judged(
+  found: integer_prompts.Proposal | str, ruled: Outcome
+) -> Outcome | None:
+  """Returns the outcome of a proposal, None if a vote must tell."""
+  if isinstance(found, str):
+    return Outcome(None, found)
+  if ruled.rewritten is None:
+    return None
+  if found.integer != ruled.rewritten.integer:
+    return Outcome(None, 'disagrees_with_rule')
+  return _kept(found)
 
 
 def _kept(found: integer_prompts.Proposal) -> Outcome:
