@@ -65,7 +65,8 @@ def of_numeral(digits: str, base: int) -> Form:
     base: at most 10, so that the digits are those of an integer.
   """
   sentence = (
-    f'Give the digits of the answer in base ${base}$, without the subscript.'
+    f'Give the digits of the answer in base ${base}$, without the subscript, as'
+    ' the final answer.'
   )
   return _form(f'base {base}', sentence, [int(digits)], int(digits))
 

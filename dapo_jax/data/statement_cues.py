@@ -36,9 +36,8 @@ _LIST = re.compile(
   r'\b(commas?|list|all|values|solutions|roots|numbers are)\b', re.IGNORECASE
 )
 _COMPLEX = re.compile(
-  r'\b(complex|imaginary)\b|(?<![A-Za-z])i\s*\^\s*\{?\s*2'
-  r'|[0-9)}+-]\s*i(?![A-Za-z])',
-  re.IGNORECASE,
+  r'\b(?i:complex|imaginary)\b|(?<![A-Za-z])i\s*\^\s*\{?\s*2'
+  r'|[0-9)}+-]\s*i(?![A-Za-z])'
 )
 # i counts something: a_i, i = 1, the i-th, 1 <= i.
 _INDEX = re.compile(
