@@ -7,8 +7,8 @@ import sympy
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+import sympy_sums
 from dapo_jax.data import latex_expressions, refusals, surds
-from surds_test import to_sympy
 
 _PROPERTY = hypothesis.settings(
   max_examples=60, deadline=None, derandomize=True, database=None
@@ -110,7 +110,7 @@ class SpellingTest(parameterized.TestCase):
       # 1/(1 + pi) has no normal form here.
       self.assertIn(refusal.reason, ('terms', 'too_large'))
       return
-    self.assertEqual(sympy.simplify(to_sympy(found) - value), 0)
+    self.assertEqual(sympy.simplify(sympy_sums.to_sympy(found) - value), 0)
 
 
 class RefusalTest(parameterized.TestCase):

@@ -61,6 +61,7 @@ class CommandTest(parameterized.TestCase):
       'fetch': 2,
       'import-hf': 2,
       'export-hf': 2,
+      'data': 1,
     }
     if name in positional:
       left = config.parse_flags(rest, values)

@@ -221,5 +221,23 @@ class WithShotsTest(absltest.TestCase):
       )
 
 
+class RowsTest(absltest.TestCase):
+  def test_are_told_with_their_place_and_all_fields(self):
+    folder = self.enterContext(tempfile.TemporaryDirectory())
+    path = pathlib.Path(folder, 'sums.jsonl')
+    path.write_text('{"problem": "1+1=?", "id": 7}\n\n{"x": []}\n')
+    self.assertEqual(
+      list(sources.rows(path, flags='--from')),
+      [
+        (f'{path}:1', {'problem': '1+1=?', 'id': 7}),
+        (f'{path}:3', {'x': []}),
+      ],
+    )
+
+  def test_the_flag_to_change_is_named(self):
+    with self.assertRaisesRegex(ValueError, 'no file /nowhere; change --from'):
+      list(sources.rows(pathlib.Path('/nowhere'), flags='--from'))
+
+
 if __name__ == '__main__':
   absltest.main()

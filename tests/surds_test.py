@@ -7,23 +7,12 @@ import sympy
 from absl.testing import absltest, parameterized
 from hypothesis import strategies as st
 
+import sympy_sums
 from dapo_jax.data import refusals, surds
 
 _PROPERTY = hypothesis.settings(
   max_examples=60, deadline=None, derandomize=True, database=None
 )
-
-
-def to_sympy(value: surds.Sum) -> sympy.Expr:
-  """Returns a sum as sympy's expression."""
-  total = sympy.Integer(0)
-  for shape, a in value.items():
-    term = sympy.Rational(a.numerator, a.denominator)
-    term *= sympy.sqrt(shape.radicand) * sympy.pi**shape.pi_exponent
-    for name, exponent in shape.variables:
-      term *= sympy.Symbol(name) ** exponent
-    total += term
-  return total
 
 
 def _root(number) -> surds.Sum:
@@ -46,10 +35,16 @@ class ArithmeticTest(parameterized.TestCase):
   @hypothesis.given(left=_values(), right=_values())
   def test_sums_and_products_are_sympys(self, left, right):
     for ours, theirs in (
-      (surds.add(left, right), to_sympy(left) + to_sympy(right)),
-      (surds.multiply(left, right), to_sympy(left) * to_sympy(right)),
+      (
+        surds.add(left, right),
+        sympy_sums.to_sympy(left) + sympy_sums.to_sympy(right),
+      ),
+      (
+        surds.multiply(left, right),
+        sympy_sums.to_sympy(left) * sympy_sums.to_sympy(right),
+      ),
     ):
-      self.assertEqual(sympy.expand(to_sympy(ours) - theirs), 0)
+      self.assertEqual(sympy.expand(sympy_sums.to_sympy(ours) - theirs), 0)
 
   @_PROPERTY
   @hypothesis.given(value=_values())
