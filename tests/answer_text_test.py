@@ -50,6 +50,7 @@ class UndressedTest(parameterized.TestCase):
     ('x \\le 5', 'equation'),
     ('x \\in [-2,7]', 'equation'),
     ('2:3', 'equation'),
+    ('1' + 400 * ' ', 'too_large'),
     ('\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}', 'matrix'),
   )
   def test_what_is_no_formula_is_refused(self, answer, reason):

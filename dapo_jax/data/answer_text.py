@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dapo_jax.data import refusals
 
+_MAX_CHARACTERS = 400
 # What may stand around the whole of an answer; the first group stays.
 _AROUND = tuple(
   re.compile(pattern, re.DOTALL)
@@ -73,8 +74,10 @@ def undressed(answer: str) -> Answer:
 
   Raises:
     Refusal: the answer is no formula: `text`, `unit` for one that is not
-      known, `matrix`, `several`, `interval` or `equation`.
+      known, `matrix`, `several`, `interval`, `equation` or `too_large`.
   """
+  if len(answer) > _MAX_CHARACTERS:  # The patterns' time is quadratic.
+    raise refusals.Refusal('too_large')
   text, unit = _without_unit(_inner(answer))
   text = _SPACES.sub(' ', _MARKED_COMMA.sub('', _inner(text)))
   words = re.findall(_TEXT, text)
