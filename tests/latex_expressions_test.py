@@ -127,6 +127,8 @@ class RefusalTest(parameterized.TestCase):
     ('1\\frac45^2', 'ambiguous'),
     ('\\frac{1}{2}^2', 'ambiguous'),
     ('2 3', 'ambiguous'),
+    ('{16}{5}', 'ambiguous'),
+    ('\\frac{3}{5}{13}', 'ambiguous'),
     ('\\sqrt{2}3', 'ambiguous'),
     ('2^3^2', 'ambiguous'),
     ('(x-1)(x+2)', 'factored'),

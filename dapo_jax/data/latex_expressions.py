@@ -152,7 +152,10 @@ class _Reader:
         if self._at_factor() or self.peek().text == '/':
           raise refusals.Refusal('ambiguous')
       elif self._at_factor():
-        if self.peek().kind in ('number', 'repeating'):
+        # TeX prints {16}{5} as 165.
+        if self.peek().kind in ('number', 'repeating', 'symbol') and (
+          self.peek().text != '('
+        ):
           raise refusals.Refusal('ambiguous')
         value = self._times(value, self._power())
       else:
