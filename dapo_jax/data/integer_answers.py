@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 from dapo_jax.data import (
-  answer_text,
+  gold_text,
   integer_forms,
   latex_expressions,
   refusals,
@@ -56,8 +56,8 @@ def by_rule(statement: str, answer: str) -> Rewritten:
   Raises:
     Refusal: the answer has no form that is known, or more than one reading.
   """
-  found = answer_text.undressed(answer)
-  number = answer_text.without_thousands(found.text)
+  found = gold_text.undressed(answer)
+  number = gold_text.without_thousands(found.text)
   if number is not None and not statement_cues.asks_for_list(statement):
     found = found._replace(text=number)
   if _INTEGER.fullmatch(found.text) and not found.unit:
@@ -68,7 +68,7 @@ def by_rule(statement: str, answer: str) -> Rewritten:
   )
 
 
-def _form(statement: str, answer: answer_text.Answer) -> integer_forms.Form:
+def _form(statement: str, answer: gold_text.Answer) -> integer_forms.Form:
   """Returns the form of an answer that is not an integer as it stands."""
   numeral = _NUMERAL.fullmatch(answer.text)
   if numeral:
@@ -98,13 +98,13 @@ def _numeral(digits: str, base: int) -> integer_forms.Form:
 def _tuple(statement: str, text: str) -> integer_forms.Form:
   """Returns the form of a tuple of integers."""
   text = re.sub(r'\\(?:left|right|[bB]igg?[lr]?)(?=[([\])])', '', text)
-  parts = answer_text.entries(text)
+  parts = gold_text.entries(text)
   if len(parts) > 1:
     raise refusals.Refusal('several')
   inside = re.fullmatch(r'([(\[])(.*)([)\]])', text, re.DOTALL)
   if inside is None:
     raise refusals.Refusal('unreadable')
-  parts = answer_text.entries(inside[2])
+  parts = gold_text.entries(inside[2])
   if inside[1] == '[' or inside[3] == ']':
     raise refusals.Refusal('interval')
   if len(parts) == 2 and not statement_cues.asks_for_tuple(statement):
@@ -119,7 +119,7 @@ def _tuple(statement: str, text: str) -> integer_forms.Form:
   return integer_forms.of_tuple(numbers, statement_cues.letters(statement))
 
 
-def _formula(statement: str, answer: answer_text.Answer) -> integer_forms.Form:
+def _formula(statement: str, answer: gold_text.Answer) -> integer_forms.Form:
   """Returns the form of a number or a polynomial."""
   letters = statement_cues.letters(statement)
   value = latex_expressions.parse(

@@ -1,8 +1,8 @@
-"""Tests of `dapo_jax.data.answer_text`."""
+"""Tests of `dapo_jax.data.gold_text`."""
 
 from absl.testing import absltest, parameterized
 
-from dapo_jax.data import answer_text, refusals
+from dapo_jax.data import gold_text, refusals
 
 
 class UndressedTest(parameterized.TestCase):
@@ -33,7 +33,7 @@ class UndressedTest(parameterized.TestCase):
     ('3\\,\\pi', '3 \\pi', ''),
   )
   def test_by_hand(self, answer, text, unit):
-    self.assertEqual(answer_text.undressed(answer), (text, unit))
+    self.assertEqual(gold_text.undressed(answer), (text, unit))
 
   @parameterized.parameters(
     ('\\text{Evelyn}', 'text'),
@@ -55,7 +55,7 @@ class UndressedTest(parameterized.TestCase):
   )
   def test_what_is_no_formula_is_refused(self, answer, reason):
     with self.assertRaises(refusals.Refusal) as caught:
-      answer_text.undressed(answer)
+      gold_text.undressed(answer)
     self.assertEqual(caught.exception.reason, reason)
 
 
@@ -71,7 +71,7 @@ class WithoutThousandsTest(parameterized.TestCase):
     ('12', None),
   )
   def test_commas_stand_before_three_digits(self, text, expected):
-    self.assertEqual(answer_text.without_thousands(text), expected)
+    self.assertEqual(gold_text.without_thousands(text), expected)
 
 
 class EntriesTest(parameterized.TestCase):
@@ -83,7 +83,7 @@ class EntriesTest(parameterized.TestCase):
     ('', ['']),
   )
   def test_brackets_hold_together(self, text, expected):
-    self.assertEqual(answer_text.entries(text), expected)
+    self.assertEqual(gold_text.entries(text), expected)
 
 
 if __name__ == '__main__':
