@@ -46,6 +46,7 @@ _EXTRAS = {
     'pre-commit',
     'pytest',
     'ruff',
+    'sympy',
   ],
   # Compare with PyTorch's models in the tests. On Linux, torch is a CUDA
   # build of several GB unless pip finds a CPU build.

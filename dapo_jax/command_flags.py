@@ -142,28 +142,3 @@ def define_export(flag_values: flags.FlagValues) -> None:
     "The run's config.model.path, if that folder moved.",
     flag_values=flag_values,
   )
-
-
-def define_data(flag_values: flags.FlagValues) -> None:
-  """Defines the flags of `data`."""
-  flags.DEFINE_multi_string(
-    'from',
-    [],
-    f'build: JSONL or parquet file, or a TFDS folder; may be{_NEXT_LINE}'
-    'given several times.',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_string(
-    'out',
-    None,
-    'build: folder to write the data set to.',
-    flag_values=flag_values,
-  )
-  flags.DEFINE_enum(
-    'conflicts',
-    'error',
-    ['error', 'drop'],
-    f'build: what to do with a problem{_NEXT_LINE}whose rows have several '
-    'answers (default error).',
-    flag_values=flag_values,
-  )

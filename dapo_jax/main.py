@@ -15,7 +15,7 @@ import ml_collections
 from absl import flags
 
 import dapo_jax
-from dapo_jax import command_flags
+from dapo_jax import command_flags, data_command
 from dapo_jax import config as config_lib
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
@@ -271,34 +271,6 @@ def _export_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   )
 
 
-def _data(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  task, *rest = config_lib.parse_flags(args, flag_values) or ['']
-  if task != 'build':
-    raise config_lib.ConfigError(
-      f'there is no data task {task!r}; there is build'
-    )
-  _data_build(rest, flag_values)
-
-
-def _data_build(names: Sequence[str], flag_values: flags.FlagValues) -> None:
-  if len(names) != 1:
-    raise config_lib.ConfigError(
-      f'data build takes one NAME of a data set, not {len(names)}'
-    )
-  if not flag_values['from'].value:
-    raise config_lib.ConfigError('--from=FILE is required')
-  if not flag_values.out:
-    raise config_lib.ConfigError('--out=DIR is required')
-  from dapo_jax.data import build
-
-  build.run(
-    names[0],
-    [os.path.expanduser(path) for path in flag_values['from'].value],
-    os.path.expanduser(flag_values.out),
-    conflicts=flag_values.conflicts,
-  )
-
-
 _RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 _COMMANDS = {
   'train': _Command(
@@ -350,10 +322,10 @@ _COMMANDS = {
     _export_hf,
   ),
   'data': _Command(
-    'dapo-jax data build NAME --from=FILE [--from=FILE2] --out=DIR',
-    "Prepare problems: `build` makes a paper's data set of files.",
-    command_flags.define_data,
-    _data,
+    data_command.USAGE,
+    'Prepare problems: a data set of the papers, integer answers.',
+    data_command.define,
+    data_command.run,
   ),
 }
 

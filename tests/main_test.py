@@ -67,6 +67,11 @@ class HelpTest(parameterized.TestCase):
       self.assertIn(f'\n  --{name} ', out)
     self.assertIn('no authentication', out)
 
+  def test_data_lists_its_flags(self):
+    _, out, _ = _run('data', '--help')
+    for name in ('from', 'out', 'endpoint', 'model', 'k', 'key_env', 'ask'):
+      self.assertIn(f'\n  --{name} ', out)
+
   @parameterized.parameters(
     [()], *[[(name,)] for name in sorted(main._COMMANDS)]
   )
@@ -113,10 +118,10 @@ class ErrorTest(parameterized.TestCase):
       ('sample', '--model=/nowhere', 'hello'),
       '--model (/nowhere) must be a folder with a model',
     ),
-    (('data',), "there is no data task ''; there is build"),
+    (('data',), "there is no data task ''; there are build and integers"),
     (('data', 'build'), 'data build takes one NAME of a data set, not 0'),
     (('data', 'build', 'aime24'), '--from=FILE is required'),
-    (('data', 'build', 'aime24', '--from=f'), '--out=DIR is required'),
+    (('data', 'build', 'aime24', '--from=f'), '--out is required'),
     (
       ('data', 'build', 'aime24', '--from=/no', '--out=/nowhere'),
       'there is no file /no; change --from',
@@ -140,6 +145,25 @@ class ErrorTest(parameterized.TestCase):
       ('export-hf', 'a', 'b', '--max-shard-size', 'many'),
       '--max_shard_size (many) must be a number of bytes, KB, MB or GB, such '
       'as 5GB',
+    ),
+    (
+      ('data', 'integer'),
+      "there is no data task 'integer'; there are build and integers",
+    ),
+    (('data', 'integers'), '--from=FILE is required'),
+    (('data', 'integers', '--from=/nowhere'), '--out is required'),
+    (('data', 'integers', 'aime24'), "unexpected argument 'aime24'"),
+    (
+      ('data', 'integers', '--from=a', '--from=b', '--out=c'),
+      'data integers takes one --from=FILE, not 2',
+    ),
+    (
+      ('data', 'integers', '--from=/nowhere', '--out=/tmp/no/such/out'),
+      'there is no file /nowhere; change --from',
+    ),
+    (
+      ('data', 'integers', '--from=a', '--out=b', '--model=small'),
+      'give both --endpoint=URL and --model=NAME, or neither',
     ),
     (
       ('sample', '--temprature=1', 'hello'),
@@ -177,6 +201,30 @@ class SampleTest(parameterized.TestCase):
     status, out, err = _run('sample', f'--model={_ROOT}', flag, 'hello')
     self.assertEqual((status, out), (2, ''))
     self.assertIn(flag[2:7], err)
+
+
+class DataTest(absltest.TestCase):
+  def _asked(self, *args):
+    """Returns what `dapo-jax data integers` passes on."""
+    with mock.patch('dapo_jax.data.integer_file.run') as run:
+      status, _, err = _run('data', 'integers', '--from=a', '--out=b', *args)
+    self.assertEqual((status, err), (0, ''))
+    self.assertEqual(run.call_args.args, ('a', 'b'))
+    return run.call_args.kwargs
+
+  def test_the_rule_works_alone(self):
+    self.assertIsNone(self._asked()['model'])
+
+  def test_the_model_is_as_the_flags_say(self):
+    found = self._asked(
+      *('--endpoint=http://127.0.0.1:1/v1', '--model=small', '--k=3'),
+      *('--key_env=KEY', '--temperature=0.5', '--max_tokens=9', '--ask=all'),
+    )
+    [endpoint] = found.pop('model').args
+    self.assertEqual(
+      endpoint[:5], ('http://127.0.0.1:1/v1', 'small', 'KEY', 0.5, 9)
+    )
+    self.assertEqual(found, {'votes_count': 3, 'ask': 'all'})
 
 
 class RaisedHereTest(parameterized.TestCase):

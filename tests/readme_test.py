@@ -61,7 +61,7 @@ class CommandTest(parameterized.TestCase):
       'fetch': 2,
       'import-hf': 2,
       'export-hf': 2,
-      'data': 2,
+      'data': {'build': 2, 'integers': 1}.get(rest[0]),
     }
     if name in positional:
       left = config.parse_flags(rest, values)
