@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import logging
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
-from dapo_jax.data import procedural, records, sources, templates, tokenizers
+from dapo_jax.data import records, templates, tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
@@ -22,6 +21,7 @@ from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.training import download, model_folder
+from dapo_jax.training import prompts as prompts_lib
 
 # Contexts that a model of random weights is built for.
 _RANDOM_CONTEXT_TOKENS = 32_768
@@ -50,7 +50,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
   Raises:
     ValueError: for data, a tokenizer or sizes that do not fit together.
   """
-  train_prompts, eval_prompts = _prompts(config)
+  train_prompts, eval_prompts = prompts_lib.load(config)
   workdir = pathlib.Path(workdir)
   start = _start_folder(config, workdir)
   tokenizer = _tokenizer(config, workdir, start, train_prompts)
@@ -59,8 +59,12 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
   )
   longest_tokens = config.data.max_prompt_tokens
   if config.data.overlong == 'drop':
-    train_prompts = _without_long(train_prompts, encode, longest_tokens)
-  _check_prompts([*train_prompts, *eval_prompts], encode, longest_tokens)
+    train_prompts = prompts_lib.without_long(
+      train_prompts, encode, longest_tokens
+    )
+  prompts_lib.check_lengths(
+    [*train_prompts, *eval_prompts], encode, longest_tokens
+  )
   model = _model(config, start, tokenizer)
   devices = jax.devices()
   mesh = mesh_lib.update_mesh(
@@ -148,39 +152,6 @@ def row_tokens(config: FrozenConfigDict) -> int:
   """Returns the length of a packed row, [tokens]."""
   longest = config.data.max_prompt_tokens + config.rollout.max_response_tokens
   return config.learner.pack_tokens or longest
-
-
-def _prompts(config: FrozenConfigDict):
-  if config.data.source == 'arithmetic':
-    train, held_out = procedural.arithmetic(
-      min_terms=config.data.arithmetic.min_terms,
-      terms=config.data.arithmetic.terms,
-      digits=config.data.arithmetic.digits,
-      max_per_terms=config.data.arithmetic.max_per_terms,
-      in_words=config.data.arithmetic.in_words,
-      held_out_frac=config.data.arithmetic.held_out_frac,
-      worked_frac=config.data.arithmetic.worked_frac,
-    )
-  else:
-    train, held_out = sources.load(config.data.source), []
-  if config.eval.source:
-    held_out = sources.load(config.eval.source)
-  if len(held_out) < config.eval.prompts:
-    raise ValueError(
-      f'evaluation wants {config.eval.prompts} problems, there are '
-      f'{len(held_out)}; change --config.eval.prompts or '
-      '--config.eval.source'
-    )
-  if len(train) <= config.data.shots:
-    raise ValueError(
-      f'data.shots ({config.data.shots}) leaves none of the {len(train)} '
-      'training problems to train on; change --config.data.shots'
-    )
-  shots, train = train[: config.data.shots], train[config.data.shots :]
-  return (
-    sources.with_shots(train, shots),
-    sources.with_shots(held_out[: config.eval.prompts], shots),
-  )
 
 
 def _start_folder(config, workdir: pathlib.Path) -> pathlib.Path | None:
@@ -285,34 +256,4 @@ def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
       f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
       'devices that rows are split over (mesh.data x mesh.fsdp); change '
       '--config.learner.micro_batch_rows or --config.mesh.fsdp'
-    )
-
-
-def _without_long(prompts, encode, max_tokens: int) -> list[records.Prompt]:
-  """Returns the prompts that fit; says how many do not."""
-  kept = [p for p in prompts if len(encode(p)) <= max_tokens]
-  if not kept:
-    raise ValueError(
-      f'all {len(prompts)} training prompts are longer than {max_tokens} '
-      'tokens; change --config.data.max_prompt_tokens'
-    )
-  if len(kept) < len(prompts):
-    logging.warning(
-      'data: dropped %d of %d training prompts, longer than %d tokens',
-      len(prompts) - len(kept),
-      len(prompts),
-      max_tokens,
-    )
-  return kept
-
-
-def _check_prompts(prompts, encode, max_tokens: int) -> None:
-  lengths = [len(encode(p)) for p in prompts]
-  long = [p.id for p, n in zip(prompts, lengths, strict=True) if n > max_tokens]
-  if long:
-    raise ValueError(
-      f'{len(long)} of {len(prompts)} prompts are longer than '
-      f'{max_tokens} tokens (the longest has {max(lengths)}; the first is '
-      f'{long[0]}); change --config.data.max_prompt_tokens, the data or, for '
-      'training prompts, --config.data.overlong'
     )
