@@ -8,7 +8,7 @@ from absl.testing import absltest, parameterized
 
 import tiny_run
 from dapo_jax.data import tokenizers
-from dapo_jax.training import assemble
+from dapo_jax.training import assemble, prompts
 
 
 class _Test(parameterized.TestCase):
@@ -31,12 +31,12 @@ class _Test(parameterized.TestCase):
 
 class DataTest(_Test):
   def test_no_problem_is_both_trained_and_evaluated(self):
-    parts = self.build()
+    train, held_out = prompts.load(tiny_run.config())
     # 100 sums of two digits; the share held out is met up to chance.
-    self.assertBetween(len(parts.train_prompts), 80, 96)
-    self.assertLen(parts.eval_prompts, 6)
-    text = lambda prompts: {p.messages[0].content for p in prompts}
-    self.assertEmpty(text(parts.train_prompts) & text(parts.eval_prompts))
+    self.assertBetween(len(train), 80, 96)
+    self.assertLen(held_out, 6)
+    text = lambda found: {p.messages[0].content for p in found}
+    self.assertEmpty(text(train) & text(held_out))
 
   def test_jsonl(self):
     train = self.jsonl('train.jsonl', [('1+1=?', '2'), ('2+2=?', '4')])
