@@ -93,8 +93,9 @@ def _data():
     source='arithmetic',
     # How a prompt becomes text: 'plain' (the words as they are), 'dapo' (the
     # paper's instruction and reminder around them), 'boxed' (an instruction
-    # before them that asks for the answer in a box) or 'chat' (the form that
-    # the model was trained on, the chat template of its tokenizer).
+    # before them that asks for the answer in a box), 'chat' (the form that
+    # the model was trained on, the chat template of its tokenizer), or
+    # 'chat_dapo' and 'chat_boxed', chats that ask for the same.
     template='plain',
     # Solved problems that stand before each prompt as examples: the first of
     # the training problems, which are then not trained on.
@@ -104,6 +105,9 @@ def _data():
     # Longer training prompts: 'error', or 'drop' (their number is said). One
     # to evaluate on is always an error, for the score would be of fewer.
     overlong='error',
+    # Training problems whose own answer the grader refuses: 'drop', or 'keep';
+    # they are listed in WORKDIR/refused_golds.jsonl.
+    unwinnable='drop',
     # Shuffle anew each epoch, from the seed.
     shuffle=True,
     arithmetic=dict(
@@ -214,10 +218,23 @@ def _filter():
 
 def _reward():
   return dict(
+    # What finds the answer and compares it with the gold one:
+    # 'equivalence' (the last box or `Answer:` line, by meaning),
+    # 'equivalence_box' (the last box alone), 'dapo' (the `Answer:` line, as
+    # text: the rule of the published runs), 'dapo_strict_box' (its strict
+    # form), or a function of yours, MODULE:FUNCTION or FILE.py:FUNCTION,
+    # whose score is the reward: docs/rewards.md.
+    grader='equivalence',
+    # Comparisons that need algebra are made in so many processes, each within
+    # so much time, [s], and memory, [GiB].
+    verify_processes=2,
+    verify_s=5.0,
+    verify_memory_gib=1.0,
     # Correctness reward of a right and of a wrong answer (DAPO eq. 7).
     right=1.0,
     wrong=-1.0,
     # Of one without an answer; None = as a wrong one (DCPO eq. 15: 1, 0, -1).
+    # What it is below that of a wrong one is the reward's format component.
     no_answer=config_dict.placeholder(float),
     # Most time that a round of sampling or an evaluation waits for verdicts
     # after its last response, [s]; then the run is saved and ends.

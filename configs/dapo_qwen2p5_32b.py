@@ -67,11 +67,14 @@ def get_config(row: str = 'dapo') -> ml_collections.ConfigDict:
   # The user's files.
   c.data.source = ''
   c.eval.source = ''
-  c.data.template = 'dapo'
+  # The published script's chat and scorer.
+  c.data.template = 'chat_dapo'
+  c.reward.grader = 'dapo'
   c.data.max_prompt_tokens = 2048
   # avg@32 of AIME's 30 problems.
   c.eval.prompts = 30
   c.eval.samples_per_prompt = 32
+  c.eval.top_p = 0.7
   c.eval.every_steps = 5
   # Section 4.1: 512 prompts x 16, in 16 updates of 32 whole groups.
   c.rollout.prompts_per_step = 512

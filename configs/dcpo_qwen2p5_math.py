@@ -119,9 +119,9 @@ def get_config(variant: str = 'dcpo_7b') -> ml_collections.ConfigDict:
   # The user's files.
   c.data.source = ''
   c.eval.source = ''
-  # The paper asks for a boxed answer; the scorer here reads the line that
-  # this template asks for.
-  c.data.template = 'dapo'
+  # The paper asks for a boxed answer, and pays less than a wrong one without.
+  c.data.template = 'chat_boxed'
+  c.reward.grader = 'equivalence_box'
   c.data.max_prompt_tokens = 1024
   c.eval.prompts = 30
   c.eval.samples_per_prompt = 32

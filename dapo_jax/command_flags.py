@@ -17,8 +17,8 @@ def define_sample(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_enum(
     'template',
     'plain',
-    ['plain', 'dapo', 'boxed', 'chat'],
-    'Prompt form (default plain).',
+    ['plain', 'dapo', 'boxed', 'chat', 'chat_dapo', 'chat_boxed'],
+    f'Prompt form{_NEXT_LINE}(default plain).',
     flag_values=flag_values,
   )
   flags.DEFINE_float(

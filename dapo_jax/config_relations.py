@@ -4,6 +4,10 @@ import ml_collections
 
 from dapo_jax import config_fault
 
+# What `rewards.graders` has; that module is not imported, for rules are told
+# before anything is.
+_GRADERS = ('equivalence', 'equivalence_box', 'dapo', 'dapo_strict_box')
+
 
 def check(config: ml_collections.ConfigDict) -> None:
   """Checks what one value says of another.
@@ -16,6 +20,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   _check_source(config)
   _check_arithmetic(config)
   _check_template(config)
+  _check_grader(config)
   _check_eval(config)
   _check_lengths(config)
   _check_objective(config)
@@ -97,10 +102,10 @@ def _check_arithmetic(config: ml_collections.ConfigDict) -> None:
 def _check_template(config: ml_collections.ConfigDict) -> None:
   """Checks that a chat has a form."""
   config_fault.require(
-    config.data.template != 'chat'
+    not config.data.template.startswith('chat')
     or bool(config.model.path or config.tokenizer.path),
-    'data.template chat is the form of a model that exists: it needs '
-    'model.path, or a tokenizer.path',
+    f'data.template {config.data.template} is the form of a model that exists: '
+    'it needs model.path, or a tokenizer.path',
     'data.template',
     'model.path',
     'tokenizer.path',
@@ -152,6 +157,40 @@ def _check_lengths(config: ml_collections.ConfigDict) -> None:
     f'rollout.max_response_tokens ({config.data.max_prompt_tokens} + '
     f'{response} = {longest})',
     'learner.pack_tokens',
+  )
+
+
+def _check_grader(config: ml_collections.ConfigDict) -> None:
+  """Checks that answers are looked for where they are asked for."""
+  grader, template = config.reward.grader, config.data.template
+  config_fault.require(
+    grader in _GRADERS or ':' in grader,
+    f'reward.grader ({grader}) must be one of {", ".join(_GRADERS)}, '
+    'MODULE:FUNCTION or FILE.py:FUNCTION',
+    'reward.grader',
+  )
+  config_fault.require(
+    template not in ('dapo', 'chat_dapo') or not grader.endswith('_box'),
+    f'data.template {template} asks for a line `Answer:`, and reward.grader '
+    f'{grader} reads boxes alone',
+    'data.template',
+    'reward.grader',
+  )
+  config_fault.require(
+    template != 'chat_boxed' or grader != 'dapo',
+    f'data.template {template} asks for a box, and reward.grader {grader} '
+    'reads the line `Answer:` alone',
+    'data.template',
+    'reward.grader',
+  )
+  no_answer = config.reward.no_answer
+  config_fault.require(
+    ':' not in grader or no_answer is None,
+    f'reward.no_answer ({no_answer}) must be none where reward.grader is a '
+    f"function of yours ({grader}): its score is the reward, whether there's "
+    'an answer or not',
+    'reward.no_answer',
+    'reward.grader',
   )
 
 

@@ -1,5 +1,6 @@
 """Tests of `training.assemble`."""
 
+import json
 import pathlib
 import tempfile
 from unittest import mock
@@ -176,6 +177,72 @@ class JudgeTest(_Test):
   def test_the_prompt_is_no_part_of_what_is_judged(self):
     judge = self.build().judge
     self.assertFalse(judge(tiny_groups.prompt(7), 'I do not know', 4).correct)
+
+
+class GradersTest(_Test):
+  def _jsonl(self, name, problems):
+    path = self.folder / name
+    rows = [{'problem': p, 'answer': a} for p, a in problems]
+    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    return str(path)
+
+  def _changes(self, **changes):
+    problems = [(f'{i}+1=?', str(i + 1)) for i in range(6)]
+    return {
+      'data.source': self._jsonl('train.jsonl', [*problems, ('x', '$$')]),
+      'eval.source': self._jsonl('eval.jsonl', [*problems[1:], ('y', '$$')]),
+      **changes,
+    }
+
+  def test_training_problems_that_cannot_be_won_are_dropped_and_listed(self):
+    with self.assertLogs('absl', level='WARNING') as logs:
+      parts = self.build(self._changes())
+    self.assertLen(parts.train_prompts, 6)
+    self.assertNotIn('$$', [p.gold for p in parts.train_prompts])
+    # A score stays one of all problems.
+    self.assertLen(parts.eval_prompts, 6)
+    self.assertIn('kept 1 of 6', '\n'.join(logs.output))
+    self.assertIn('dropped 1 of 7', '\n'.join(logs.output))
+    for name in ('refused_golds.jsonl', 'refused_eval_golds.jsonl'):
+      [row] = (self.folder / name).read_text().splitlines()
+      self.assertEqual(json.loads(row)['gold'], '$$')
+
+  def test_they_are_kept_if_so_asked(self):
+    with self.assertLogs('absl', level='WARNING'):
+      parts = self.build(self._changes(**{'data.unwinnable': 'keep'}))
+    self.assertLen(parts.train_prompts, 7)
+
+  @parameterized.parameters(
+    ('equivalence', True), ('equivalence_box', True), ('dapo', False)
+  )
+  def test_the_grader_is_the_one_that_is_named(self, name, expected):
+    judge = self.build({'reward.grader': name}).judge
+    prompt = tiny_groups.prompt(7)._replace(gold='0.5')
+    self.assertEqual(judge(prompt, '\\boxed{1/2}', 8).correct, expected)
+
+  def test_the_score_of_a_function_of_the_users_is_the_reward(self):
+    name = 'verdict_functions:graded_by_length'
+    judge = self.build({'reward.grader': name}).judge
+    judgement = judge(tiny_groups.prompt(7), 'abc', 4)
+    self.assertEqual(judgement.correctness, 3.0)
+    self.assertFalse(judgement.correct)
+
+  def test_no_answer_in_the_form_asked_for_costs_what_is_said(self):
+    judge = self.build(
+      {
+        'reward.grader': 'equivalence_box',
+        'reward.wrong': 0.0,
+        'reward.no_answer': -1.0,
+      }
+    ).judge
+    prompt = tiny_groups.prompt(7)
+    for text, expected in (
+      (f'\\boxed{{{prompt.gold}}}', (1.0, 0.0)),
+      ('\\boxed{x}', (0.0, 0.0)),
+      (f'Answer: {prompt.gold}', (0.0, -1.0)),
+    ):
+      found = judge(prompt, text, 4)
+      self.assertEqual((found.correctness, found.format), expected)
 
 
 class ParamsTest(_Test):

@@ -13,6 +13,7 @@ from absl.testing import absltest, parameterized
 import tiny_model
 import tiny_run
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.rewards import verifiers
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.sampling import scheduler
 from dapo_jax.training import checkpoint, optimizer, update
@@ -330,7 +331,7 @@ class ChangesTest(_Test):
 
 class CountersTest(absltest.TestCase):
   def test_each_counts_one_thing(self):
-    totals = meter.Meter()
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add(scheduler.ChunkReport(9, 100, 1, 4, 0.5))
     tally = dynamic_sampling.Tally(
       rounds=3, drawn=24, kept=5, all_right=10, all_wrong=9, trained=4

@@ -44,7 +44,11 @@ def _grading(judge, *, wait_s=60.0):
 
 def _verdict(text):
   return reward.Judgement(
-    correct=text == '7', correctness=2.0, overlong=-0.5, extracted=text
+    correct=text == '7',
+    correctness=2.0,
+    format=-0.25,
+    overlong=-0.5,
+    extracted=text,
   )
 
 

@@ -4,6 +4,7 @@ from absl.testing import absltest, parameterized
 
 from configs import base
 from dapo_jax import config_fault, config_relations, config_rules
+from dapo_jax.rewards import graders
 
 
 def _config(changes):
@@ -46,6 +47,51 @@ class TogetherTest(RulesCase):
         }
       )
     )
+
+  @parameterized.parameters(
+    (
+      {'reward.grader': 'math'},
+      'reward.grader (math) must be one of equivalence, equivalence_box, dapo, '
+      'dapo_strict_box, MODULE:FUNCTION or FILE.py:FUNCTION; change '
+      '--config.reward.grader',
+    ),
+    (
+      {'data.template': 'dapo', 'reward.grader': 'equivalence_box'},
+      'data.template dapo asks for a line `Answer:`, and reward.grader '
+      'equivalence_box reads boxes alone; change --config.data.template or '
+      '--config.reward.grader',
+    ),
+    (
+      {
+        'data.template': 'chat_boxed',
+        'reward.grader': 'dapo',
+        'tokenizer.path': 'd',
+      },
+      'data.template chat_boxed asks for a box, and reward.grader dapo reads '
+      'the line `Answer:` alone; change --config.data.template or '
+      '--config.reward.grader',
+    ),
+    (
+      {'reward.grader': 'my.py:f', 'reward.no_answer': -2.0},
+      'reward.no_answer (-2.0) must be none where reward.grader is a function '
+      "of yours (my.py:f): its score is the reward, whether there's an answer "
+      'or not; change --config.reward.no_answer or --config.reward.grader',
+    ),
+  )
+  def test_the_grader_reads_what_is_asked_for(self, changes, message):
+    self.assert_refused(changes, message)
+
+  @parameterized.parameters(
+    {'reward.grader': 'my.py:f'},
+    {'reward.grader': 'a.b:f', 'data.template': 'boxed'},
+    {'reward.grader': 'dapo', 'data.template': 'boxed'},
+    {'reward.grader': 'equivalence_box', 'data.template': 'plain'},
+  )
+  def test_graders_that_go_with_a_template(self, **changes):
+    config_rules.validate(_config(changes))
+
+  def test_the_names_are_those_of_the_graders(self):
+    self.assertEqual(config_relations._GRADERS, graders.NAMES)
 
   def test_no_answer_earns_no_more_than_a_wrong_one(self):
     config_rules.validate(_config({'reward.no_answer': -1.0}))

@@ -118,7 +118,12 @@ class AloneTest(RulesCase):
       'mean',
       'token_mean, group_token_mean, sequence_mean, only_token_mean, constant',
     ),
-    ('data.template', 'words', 'plain, dapo, boxed, chat'),
+    (
+      'data.template',
+      'words',
+      'plain, dapo, boxed, chat, chat_dapo, chat_boxed',
+    ),
+    ('data.unwinnable', 'lose', 'drop, keep'),
     ('data.overlong', 'cut', 'error, drop'),
     ('model.compute_dtype', 'float16', 'float32, bfloat16'),
     ('model.remat', 'all', 'none, dots, full'),

@@ -198,8 +198,8 @@ class UnknownKeyTest(ConfigCase):
     ('optim.lr.x', 'the nearest is --config.optim.lr'),
     # Nothing near.
     (
-      'reward.zzz',
-      'there are reward.no_answer, reward.right, reward.wait_s, reward.wrong',
+      'filter.zzz',
+      'there are filter.enabled, filter.max_rounds, filter.on_limit',
     ),
   )
   def test_flag_names_the_right_key(self, path, hint):
@@ -215,10 +215,9 @@ class UnknownKeyTest(ConfigCase):
 
   def test_section_is_no_key(self):
     self.assert_told(
-      '--config.reward is a section; set --config.reward.no_answer or '
-      '--config.reward.right or --config.reward.wait_s or '
-      '--config.reward.wrong',
-      '--config.reward=1',
+      '--config.filter is a section; set --config.filter.enabled or '
+      '--config.filter.max_rounds or --config.filter.on_limit',
+      '--config.filter=1',
     )
 
   @parameterized.parameters(

@@ -203,7 +203,7 @@ class ImportTest(absltest.TestCase):
       'from dapo_jax.rewards import equivalence\n'
       'equivalence.quick("\\\\sqrt{8}", "2\\\\sqrt{2}")\n'
       'large = {"jax", "sympy", "math_verify", "latex2sympy2_extended",\n'
-      '         "antlr4", "numpy"}\n'
+      '         "antlr4"}\n'
       'print(sorted(large & set(sys.modules)))\n'
     )
     done = subprocess.run(

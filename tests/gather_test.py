@@ -11,6 +11,7 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 import tiny_run
+from dapo_jax.rewards import verifiers
 from dapo_jax.rollout import dynamic_sampling, grading, meter
 from dapo_jax.training import assemble, gather, interrupt, losses, trainer
 
@@ -100,7 +101,7 @@ class GatherTest(absltest.TestCase):
     self.trainer = _trainer()
     params = assemble.initial_params(self.trainer.config, self.trainer.parts)
     self.params = self.trainer.parts.to_engine(params)
-    self.totals = meter.Meter()
+    self.totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     self.chunks = []
 
   def _gather(self, first_ordinal=0, **changes):

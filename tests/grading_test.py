@@ -25,7 +25,7 @@ def _response(text, *, length_tokens=3):
 
 
 def _verdict(text):
-  return reward.Judgement(True, 1.0, 0.0, text)
+  return reward.Judgement(True, 1.0, 0.0, 0.0, text)
 
 
 def _grading(judge, **changes):

@@ -8,7 +8,7 @@ from absl.testing import absltest
 
 import tiny_groups
 from dapo_jax.monitor import catalogue
-from dapo_jax.rewards import reward
+from dapo_jax.rewards import reward, verifiers
 from dapo_jax.rollout import meter
 from dapo_jax.sampling import scheduler
 
@@ -28,7 +28,7 @@ def _report(**changes):
 
 class MeterTest(absltest.TestCase):
   def test_chunks_add_up(self):
-    totals = meter.Meter()
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add(_report())
     totals.add(_report(steps=5, tokens=5, prefills=0, seconds=1.5, host_s=0.5))
     self.assertEqual(totals.tokens, 35)
@@ -42,7 +42,7 @@ class MeterTest(absltest.TestCase):
     catalogue.check(found)
 
   def test_tokens_that_were_lost_are_none(self):
-    totals = meter.Meter()
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add(_report())
     totals.add(_report(evicted=2, lost_tokens=12))
     self.assertEqual(totals.tokens, 48)
@@ -53,14 +53,14 @@ class MeterTest(absltest.TestCase):
     self.assertEqual(found['sampler/slots_busy_frac'], 60 / 80)
 
   def test_nothing_yet_is_no_division_by_0(self):
-    totals = meter.Meter()
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     self.assertEqual(totals.tokens_per_s, 0.0)
     self.assertEqual(totals.slots_busy_frac, 0.0)
     totals.metrics()
 
   def test_grading_is_timed_and_not_changed(self):
-    totals = meter.Meter()
-    verdict = reward.Judgement(True, 1.0, 0.0, '7')
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
+    verdict = reward.Judgement(True, 1.0, 0.0, 0.0, '7')
     asked, prompt = [], tiny_groups.prompt(0)
 
     def judge(*question):
@@ -77,8 +77,8 @@ class MeterTest(absltest.TestCase):
     self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
 
   def test_no_thread_s_time_is_lost(self):
-    totals = meter.Meter()
-    verdict = reward.Judgement(True, 1.0, 0.0, '7')
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
+    verdict = reward.Judgement(True, 1.0, 0.0, 0.0, '7')
     timed = totals.timed(lambda *question: verdict)
     other = threading.Thread(target=timed, args=(tiny_groups.prompt(0), '', 3))
     # 0.25 s here, and 0.5 s in the other that begins and ends meanwhile.
@@ -98,7 +98,7 @@ class MeterTest(absltest.TestCase):
     self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
 
   def test_waits_add_up(self):
-    totals = meter.Meter()
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add_wait(1.5)
     totals.add_wait(0.25)
     found = totals.metrics()

@@ -26,6 +26,7 @@ def _group(lengths, correct, overlong):
     responses=responses,
     correct=correct,
     correctness=np.where(correct, 1.0, -1.0),
+    format=np.zeros(len(correct)),
     overlong=np.array(overlong, np.float64),
     extracted=('',) * len(lengths),
   )

@@ -1,12 +1,13 @@
 """Tests of `rollout.summary`, with groups made by hand."""
 
+import numpy as np
 from absl.testing import absltest
 
 import tiny_groups
 from dapo_jax.monitor import catalogue
 from dapo_jax.rollout import dynamic_sampling, summary
 
-# Rewards 1, -1 and 0.5, -1.5; lengths 3 and 8, 5 and 8, the 8s cut.
+# Rewards 1, -1 and 0.5, -2; lengths 3 and 8, 5 and 8, the 8s cut.
 _FIRST = tiny_groups.group(
   (1, 0), ordinal=3, lengths=[3, 8], finish=['eos', 'length']
 )
@@ -16,7 +17,7 @@ _SECOND = tiny_groups.group(
   lengths=[5, 8],
   finish=['eos', 'length'],
   overlong=[-0.5, -0.5],
-)
+)._replace(format=np.array([0.0, -0.5]))
 _RIGHT = tiny_groups.group((1, 1), ordinal=4)
 
 
@@ -67,9 +68,10 @@ class GroupMetricsTest(absltest.TestCase):
     self.assertEqual(
       summary.group_metrics([_FIRST, _SECOND]),
       {
-        # (1 - 1 + 0.5 - 1.5) / 4
-        'reward/mean': -0.25,
+        # (1 - 1 + 0.5 - 1.5 - 0.5) / 4
+        'reward/mean': -0.375,
         'reward/correctness_mean': 0.0,
+        'reward/format_mean': -0.125,
         'reward/overlong_mean': -0.25,
         'reward/correct_frac': 0.5,
         # (3 + 8 + 5 + 8) / 4, and (3 + 5) / 2 of those that ended.
@@ -132,6 +134,7 @@ class SampleRowsTest(absltest.TestCase):
         'extracted': '[INVALID]',
         'correct': False,
         'correctness': -1.0,
+        'format': -0.5,
         'overlong': -0.5,
         'length_tokens': 8,
         'finish': 'length',

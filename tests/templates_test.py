@@ -51,14 +51,14 @@ class RenderTest(absltest.TestCase):
   def test_an_unknown_template_is_an_error_that_lists_the_known(self):
     with self.assertRaisesRegex(
       ValueError,
-      r"plain, dapo, boxed, chat, got 'DAPO'; .*--config\.data\.template",
+      r"plain, dapo, boxed, chat, .*, got 'DAPO'; .*--config\.data\.template",
     ):
       templates.render(_PROBLEM, 'DAPO')
 
   def test_every_name_is_a_template(self):
     for name in templates.NAMES:
       text = templates.render(
-        _PROBLEM, name, chat_text=lambda messages: f'[{messages[0].content}]'
+        _PROBLEM, name, chat_text=lambda messages: f'[{messages[-1].content}]'
       )
       self.assertIn('47+38=?', text)
 
@@ -70,6 +70,25 @@ class RenderTest(absltest.TestCase):
       chat_text=lambda given: ''.join(f'<{m.role}>{m.content}' for m in given),
     )
     self.assertEqual(text, '<system>Be brief.<user>47+38=?')
+
+  def test_chats_ask_for_what_their_names_say(self):
+    chat_text = lambda turns: ''.join(f'<{t.role}>{t.content}' for t in turns)
+    dapo = templates.render(_PROBLEM, 'chat_dapo', chat_text=chat_text)
+    plain = templates.render(_PROBLEM, 'dapo')
+    self.assertEqual(dapo, f'<user>{plain}'.rstrip())
+    boxed = templates.render(_PROBLEM, 'chat_boxed', chat_text=chat_text)
+    self.assertRegex(boxed, r'^<system>[^<]*\\boxed\{\.\.\.\}<user>47\+38=\?$')
+
+  def test_a_chat_has_one_system_message(self):
+    messages = [records.Message('system', 'Be brief.'), *_PROBLEM]
+    chat_text = lambda turns: ''.join(f'<{t.role}>{t.content}' for t in turns)
+    text = templates.render(messages, 'chat_boxed', chat_text=chat_text)
+    self.assertStartsWith(text, '<system>Be brief.\n')
+    self.assertEqual(text.count('<system>'), 1)
+    # What was asked before stays as it was.
+    shots = [*_PROBLEM, records.Message('assistant', 'Answer: 85'), *_PROBLEM]
+    text = templates.render(shots, 'chat_dapo', chat_text=chat_text)
+    self.assertStartsWith(text, '<user>47+38=?<assistant>Answer: 85<user>Work')
 
 
 class _Tokenizer:

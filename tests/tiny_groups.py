@@ -54,6 +54,7 @@ def group(
     responses=tuple(responses),
     correct=right,
     correctness=np.where(right, 1.0, -1.0),
+    format=np.zeros(len(right)),
     overlong=np.array(overlong or [0.0] * count, np.float64),
     extracted=tuple(
       extracted or [gold if r else answers.NO_ANSWER for r in right]

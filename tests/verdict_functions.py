@@ -9,10 +9,17 @@ import subprocess
 import sys
 import time
 
+from dapo_jax.rewards import verdicts
+
 
 def equal(answer: str, gold: str) -> bool:
   """Returns whether the texts are equal."""
   return answer == gold
+
+
+def fails(answer: str, gold: str) -> bool:
+  """Has no verdict."""
+  raise ValueError(f'{answer} and {gold}')
 
 
 def act(answer: str, gold: str) -> object:
@@ -57,7 +64,8 @@ def _crash(answer, gold):
 def _fill(answer, gold):
   kept = []
   while True:
-    kept.append(bytearray(1 << 20))
+    # Large, so that it is not touched: the limit is reached at once.
+    kept.append(bytearray(1 << 26))
 
 
 def _recurse(answer, gold):
@@ -100,3 +108,9 @@ _ACTS = {
   'one': lambda answer, gold: 1,
   'function': lambda answer, gold: equal,
 }
+
+
+def graded_by_length(response, prompt):
+  """A grader of a user's that pays for characters."""
+  del prompt
+  return verdicts.Verdict(float(len(response)), False, response)

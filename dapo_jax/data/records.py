@@ -64,9 +64,10 @@ class Group(NamedTuple):
   draw: Draw
   prompt_tokens: Int32[np.ndarray, 'T']
   responses: tuple[Response, ...]
-  # The verdict, and the two parts of the reward, of each response.
+  # The verdict, and the parts of the reward, of each response.
   correct: Bool[np.ndarray, 'G']
   correctness: Float64[np.ndarray, 'G']
+  format: Float64[np.ndarray, 'G']
   overlong: Float64[np.ndarray, 'G']
   # The answer read from each response; what it is for none, the scorer says.
   extracted: tuple[str, ...]
@@ -107,8 +108,8 @@ def make_prompt(
 
 
 def group_rewards(group: Group) -> Float64[np.ndarray, 'G']:
-  """Returns the reward of each response: correctness plus overlong."""
-  return group.correctness + group.overlong
+  """Returns the reward of each response: the sum of its parts."""
+  return group.correctness + group.format + group.overlong
 
 
 def correct_count(group: Group) -> int:

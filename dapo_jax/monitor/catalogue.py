@@ -42,6 +42,11 @@ METRICS: dict[str, Metric] = {
   'reward/correctness_mean': Metric(
     '', 'Mean correctness component of the reward of the trained responses.'
   ),
+  'reward/format_mean': Metric(
+    '',
+    'Mean format component of the reward of the trained responses: what it '
+    'costs to have no answer.',
+  ),
   'reward/overlong_mean': Metric(
     '', 'Mean overlong component of the reward of the trained responses.'
   ),

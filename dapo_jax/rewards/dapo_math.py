@@ -12,9 +12,8 @@ Host only.
 """
 
 import re
-from typing import NamedTuple
 
-from dapo_jax.rewards import answers
+from dapo_jax.rewards import answers, verdicts
 
 # Replaced in this order, then the expressions below deleted in theirs.
 _REPLACED = (
@@ -50,17 +49,9 @@ _SHORT_FRACTION = re.compile(r'frac([^{])(.)')
 _SHORT_ROOT = re.compile(r'sqrt([^{])')
 
 
-class Verdict(NamedTuple):
-  """What the rule says of a response."""
-
-  # +1 if right, else -1 (DAPO eq. 7).
-  score: float
-  correct: bool
-  # The normalised answer; `answers.NO_ANSWER` when there was none.
-  extracted: str
-
-
-def score(response: str, gold: str, *, strict_box: bool = False) -> Verdict:
+def score(
+  response: str, gold: str, *, strict_box: bool = False
+) -> verdicts.Verdict:
   r"""Returns the verdict on a response, given the gold answer (DAPO eq. 7).
 
   It is right if the text after its last `Answer:` and the gold are equal once
@@ -79,10 +70,10 @@ def score(response: str, gold: str, *, strict_box: bool = False) -> Verdict:
   expected = normalize(gold)
   says_something = expected not in ('', answers.NO_ANSWER)
   correct = says_something and extracted == expected
-  return Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
 
 
-def _strictly(response: str, gold: str) -> Verdict:
+def _strictly(response: str, gold: str) -> verdicts.Verdict:
   """The verdict on the last box; a box that is cut off is none."""
   tail = response[-_STRICT_CHARACTERS:]
   start = tail.rfind(_BOX)
@@ -94,7 +85,7 @@ def _strictly(response: str, gold: str) -> Verdict:
       extracted = tail[start + len(_BOX) : at]
       break
   correct = gold not in ('', answers.NO_ANSWER) and extracted == gold
-  return Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
 
 
 def normalize(answer: str) -> str:

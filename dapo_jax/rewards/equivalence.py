@@ -14,7 +14,6 @@ Host only.
 """
 
 import re
-from typing import NamedTuple
 
 from dapo_jax.rewards import (
   answer_text,
@@ -27,6 +26,7 @@ from dapo_jax.rewards import (
   latex_tree,
   options,
   symbolic_equality,
+  verdicts,
 )
 
 _INTEGER = re.compile(r'([-+]?)0*(\d+)', re.ASCII)
@@ -34,17 +34,7 @@ _SAYS_SOMETHING = re.compile(r'[^\W_]|[∞∅]')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
-class Verdict(NamedTuple):
-  """What the comparison says of a response."""
-
-  # +1 if right, else -1 (DAPO eq. 7).
-  score: float
-  correct: bool
-  # The answer as the response has it; `answers.NO_ANSWER` when there was none.
-  extracted: str
-
-
-def grade(*, response: str, gold: str) -> Verdict:
+def grade(*, response: str, gold: str) -> verdicts.Verdict:
   """Returns the verdict on a response, given the gold answer; never raises.
 
   It decides in this process, without a limit on time but those of the guards:
@@ -59,7 +49,7 @@ def grade(*, response: str, gold: str) -> Verdict:
   correct = quick(extracted, gold)
   if correct is None:
     correct = symbolic(extracted, gold)
-  return Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
 
 
 def quick(answer: str, gold: str) -> bool | None:

@@ -51,13 +51,20 @@ _DRESSING = ' \t\r\n*_`"'
 _NESTED_BOXES = 3
 
 
-def find(response: str) -> str:
-  """Returns the answer's text, or `answers.NO_ANSWER`, in linear time."""
+def find(response: str, *, only_box: bool = False) -> str:
+  """Returns the answer's text, or `answers.NO_ANSWER`, in linear time.
+
+  Args:
+    response: the response, decoded; not the prompt.
+    only_box: whether a box is the one mark that counts (DCPO).
+  """
   text = response.rpartition('</think>')[2]
   text = _STOP_TOKENS.sub('', text[-200:]).join((text[:-200], ''))
-  marked = max(_box(text), _line(text), _others(text))
-  if marked[0] < 0:
-    marked = (0, _sentence(text))
+  marked = _box(text)
+  if not only_box:
+    marked = max(marked, _line(text), _others(text))
+    if marked[0] < 0:
+      marked = (0, _sentence(text))
   return marked[1].strip() or answers.NO_ANSWER
 
 

@@ -6,7 +6,17 @@ Host only.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dapo_jax.rewards import answers, dapo_math
+from dapo_jax.rewards import answers, verdicts
+
+
+class Scale(NamedTuple):
+  """What answers earn."""
+
+  right: float  # DAPO eq. 7: 1
+  wrong: float  # DAPO eq. 7: -1
+  # A response without an answer (DCPO eq. 15: -1, where a wrong one has 0);
+  # None = as a wrong one.
+  no_answer: float | None
 
 
 class Judgement(NamedTuple):
@@ -15,6 +25,8 @@ class Judgement(NamedTuple):
   correct: bool
   # What the answer earns.
   correctness: float
+  # What it costs to have none in the form asked for: 0 or less.
+  format: float
   # What the length costs: 0 or less.
   overlong: float
   # The answer as judged; `answers.NO_ANSWER` when there was none.
@@ -22,36 +34,32 @@ class Judgement(NamedTuple):
 
 
 def judge(
-  text: str,
-  gold: str,
+  verdict: verdicts.Verdict,
   *,
   length_tokens: int,
-  right: float,
-  wrong: float,
-  no_answer: float | None,
+  scale: Scale | None,
   overlong: Callable[[int], float],
 ) -> Judgement:
-  """Returns the judgement on a response; no text makes it raise.
+  """Returns the judgement on a response.
 
-  Dynamic sampling counts `correct`, never the reward, so that a group does not
-  look mixed because its lengths differ.
+  Dynamic sampling and evaluation count `correct`, never the reward, so that a
+  group does not look mixed because its lengths differ.
 
   Args:
-    text: the response, decoded without special tokens; not the prompt.
-    gold: the right answer.
+    verdict: what the grader says.
     length_tokens: length of the response, EOS included, [tokens].
-    right: correctness of a right answer (DAPO eq. 7: 1).
-    wrong: correctness of a wrong one (DAPO eq. 7: -1).
-    no_answer: correctness of a response without an answer (DCPO eq. 15: -1,
-      where a wrong one has 0); None = that of a wrong one.
+    scale: what answers earn; None = the score of the verdict.
     overlong: reward added for a length in tokens (DAPO eq. 13).
   """
-  verdict = dapo_math.score(text, gold)
-  if no_answer is not None and verdict.extracted == answers.NO_ANSWER:
-    wrong = no_answer
+  correctness, form = verdict.score, 0.0
+  if scale is not None:
+    correctness = scale.right if verdict.correct else scale.wrong
+    if scale.no_answer is not None and verdict.extracted == answers.NO_ANSWER:
+      form = scale.no_answer - scale.wrong
   return Judgement(
     correct=verdict.correct,
-    correctness=right if verdict.correct else wrong,
+    correctness=correctness,
+    format=form,
     overlong=overlong(length_tokens),
     extracted=verdict.extracted,
   )

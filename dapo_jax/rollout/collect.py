@@ -69,8 +69,8 @@ def truncated_as_wrong(group: records.Group, *, wrong: float) -> records.Group:
   """Returns the group with responses that were cut off judged as wrong.
 
   That is naive GRPO's treatment of truncation (DAPO 3.4): the policy is told
-  that the reasoning was bad, though only its length was. One without an answer
-  that earns less than a wrong one still does: nothing is raised.
+  that the reasoning was bad, though only its length was. What earns less than
+  a wrong answer still does: nothing is raised.
   """
   truncated = np.array([r.is_truncated for r in group.responses])
   return group._replace(
@@ -106,6 +106,7 @@ def _group(
     responses=responses,
     correct=np.array([v.correct for v in verdicts], bool),
     correctness=np.array([v.correctness for v in verdicts], np.float64),
+    format=np.array([v.format for v in verdicts], np.float64),
     overlong=np.array([v.overlong for v in verdicts], np.float64),
     extracted=tuple(v.extracted for v in verdicts),
   )

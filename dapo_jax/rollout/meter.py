@@ -2,9 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 from dapo_jax.data import records
-from dapo_jax.rewards import reward
+from dapo_jax.rewards import reward, verifiers
 from dapo_jax.rollout import grading
 from dapo_jax.sampling import scheduler
 
@@ -12,7 +13,14 @@ from dapo_jax.sampling import scheduler
 class Meter:
   """Totals of the rollout under way."""
 
-  def __init__(self):
+  def __init__(self, unjudged: Callable[[], verifiers.Counts]):
+    """Begins at zero.
+
+    Args:
+      unjudged: gives how many answers could not be compared so far.
+    """
+    self._unjudged = unjudged
+    self._unjudged_before = unjudged()
     self.tokens = 0
     self._judging_s = 0.0
     self._judging_lock = threading.Lock()
@@ -71,8 +79,11 @@ class Meter:
     return self._lost_tokens / made if made else 0.0
 
   def metrics(self) -> dict[str, int | float]:
-    """Returns the `sampler/` metrics and the times of grading."""
+    """Returns the `sampler/` metrics, and times and failures of grading."""
+    now, before = self._unjudged(), self._unjudged_before
     return {
+      'reward/verify_timeout_count': now.timeouts - before.timeouts,
+      'reward/verify_error_count': now.errors - before.errors,
       'sampler/tokens_per_s': self.tokens_per_s,
       'sampler/slots_busy_frac': self.slots_busy_frac,
       'sampler/decode_steps_count': self._steps,

@@ -42,6 +42,7 @@ def group_metrics(groups: Sequence[records.Group]) -> Metrics:
   metrics = {
     'reward/mean': float(rewards.mean()),
     'reward/correctness_mean': float(join('correctness').mean()),
+    'reward/format_mean': float(join('format').mean()),
     'reward/overlong_mean': float(join('overlong').mean()),
     'reward/correct_frac': float(join('correct').mean()),
     'response/length_mean_tokens': float(lengths.mean()),
@@ -86,6 +87,7 @@ def sample_rows(
         'extracted': group.extracted[g],
         'correct': bool(group.correct[g]),
         'correctness': float(group.correctness[g]),
+        'format': float(group.format[g]),
         'overlong': float(group.overlong[g]),
         'length_tokens': len(response.tokens),
         'finish': response.finish,

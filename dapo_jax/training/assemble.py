@@ -15,7 +15,7 @@ from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.rewards import reward
+from dapo_jax.rewards import gold_check, graders, reward, verifier_pools
 from dapo_jax.rollout import grading
 from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
@@ -34,6 +34,7 @@ class Parts(NamedTuple):
   train_prompts: list[records.Prompt]
   eval_prompts: list[records.Prompt]
   encode: Callable[[records.Prompt], np.ndarray]
+  grader: graders.Grader
   judge: grading.Judge
   # Where the weights to start from are; None = random ones.
   model_folder: pathlib.Path | None
@@ -50,8 +51,12 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
   Raises:
     ValueError: for data, a tokenizer or sizes that do not fit together.
   """
-  train_prompts, eval_prompts = prompts_lib.load(config)
   workdir = pathlib.Path(workdir)
+  train_prompts, eval_prompts = prompts_lib.load(config)
+  grader = _grader(config)
+  train_prompts = _winnable(
+    config, grader, train_prompts, eval_prompts, workdir
+  )
   start = _start_folder(config, workdir)
   tokenizer = _tokenizer(config, workdir, start, train_prompts)
   encode = functools.partial(
@@ -92,7 +97,8 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     train_prompts=train_prompts,
     eval_prompts=eval_prompts,
     encode=encode,
-    judge=_judge(config),
+    grader=grader,
+    judge=_judge(config, grader),
     model_folder=start,
     model=model,
     mesh=mesh,
@@ -214,8 +220,44 @@ def _model(
   return decoder.abstract(spec, compute_dtype=c.compute_dtype, remat=c.remat)
 
 
-def _judge(config: FrozenConfigDict) -> grading.Judge:
+def _grader(config: FrozenConfigDict) -> graders.Grader:
+  c = config.reward
+  return graders.make(
+    c.grader,
+    verifier_pools.Limits(
+      processes=c.verify_processes,
+      limit_s=c.verify_s,
+      memory_gib=c.verify_memory_gib,
+    ),
+  )
+
+
+def _winnable(
+  config: FrozenConfigDict,
+  grader: graders.Grader,
+  train: list[records.Prompt],
+  held_out: list[records.Prompt],
+  workdir: pathlib.Path,
+) -> list[records.Prompt]:
+  """Returns the training prompts that can be won, if the others are to go.
+
+  One to evaluate on always stays: a score is of the whole data set.
+  """
+  gold_check.winnable(
+    held_out, grader, keep=True, listing=workdir / 'refused_eval_golds.jsonl'
+  )
+  return gold_check.winnable(
+    train,
+    grader,
+    keep=config.data.unwinnable == 'keep',
+    listing=workdir / 'refused_golds.jsonl',
+  )
+
+
+def _judge(config: FrozenConfigDict, grader: graders.Grader) -> grading.Judge:
   limit = config.rollout.max_response_tokens
+  c = config.reward
+  scale = reward.Scale(right=c.right, wrong=c.wrong, no_answer=c.no_answer)
 
   def punish(length_tokens: int) -> float:
     if not config.overlong.enabled:
@@ -230,12 +272,9 @@ def _judge(config: FrozenConfigDict) -> grading.Judge:
 
   def judge(prompt: records.Prompt, text: str, length_tokens: int):
     return reward.judge(
-      text,
-      prompt.gold,
+      grader.grade(text, prompt),
       length_tokens=length_tokens,
-      right=config.reward.right,
-      wrong=config.reward.wrong,
-      no_answer=config.reward.no_answer,
+      scale=None if grader.is_own else scale,
       overlong=punish,
     )
 

@@ -34,6 +34,7 @@ from dapo_jax.training import (
   interrupt,
   learn,
   losses,
+  notices,
   profiling,
 )
 from dapo_jax.training import trainer as trainer_lib
@@ -47,7 +48,7 @@ class Outlets(NamedTuple):
   display: progress_lib.Progress
   store: checkpoint.Store
   guard: interrupt.Guard
-  warned: set[str]  # of what, so that it is said once
+  noticed: set[str]  # what is said once
 
 
 def train(config: FrozenConfigDict, workdir: str) -> None:
@@ -168,7 +169,7 @@ def _step(trainer, outlets: Outlets, state, progress):
   """Returns the state one rollout step later, its metrics still pending."""
   config, parts = trainer.config, trainer.parts
   step = progress.counters.rollout_steps + 1
-  timers, totals = timers_lib.Timers(), meter.Meter()
+  timers, totals = timers_lib.Timers(), meter.Meter(parts.grader.counts)
   with timers.measure('time/step_s'):
     # 1. Prompts -> rollouts -> verdicts -> groups with a signal.
     with timers.measure('time/rollout_s'):
@@ -203,8 +204,10 @@ def _step(trainer, outlets: Outlets, state, progress):
   _check_finite(step, metrics)
   outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
-  _note_limit(outlets, filled, gather.rule(config))
-  _warn_of_gap(outlets, metrics, config.sampler.max_gap_nats)
+  for text in notices.of_step(
+    config, filled, metrics, outlets.noticed, fault=parts.grader.last_fault
+  ):
+    outlets.display.note(text)
   return learned.state, progress._replace(
     counters=counters,
     next_ordinal=filled.next_ordinal,
@@ -262,32 +265,6 @@ def _sample_rows(trainer, filled) -> list[dict[str, Any]]:
     count=config.train.samples_logged,
     template=config.data.template,
     chat_text=trainer.parts.tokenizer.chat_text,
-  )
-
-
-def _note_limit(outlets: Outlets, filled, rule) -> None:
-  if filled.tally.kept >= rule.want:
-    return
-  did = (
-    f'trained on {filled.tally.trained} groups'
-    if filled.groups
-    else ('skipped the update')
-  )
-  text = dynamic_sampling.limit_text(filled.tally, rule)
-  outlets.display.note(f'limit of rounds reached, {did}: {text}')
-
-
-def _warn_of_gap(outlets: Outlets, metrics, most_nats: float) -> None:
-  """Says once that sampler and trainer disagree by more than arithmetic."""
-  gap = metrics.get('policy/sampler_gap_mean_nats', 0.0)
-  if gap <= most_nats or 'gap' in outlets.warned:
-    return
-  outlets.warned.add('gap')
-  outlets.display.note(
-    f"warning: the sampler's log-probs differ from the trainer's by {gap:.3g} "
-    f'nats a token, more than sampler.max_gap_nats ({most_nats:.3g}): other '
-    'weights or another temperature in the engine, or a type too coarse; '
-    'objective.sampler_correction=token_truncate bounds what it does'
   )
 
 

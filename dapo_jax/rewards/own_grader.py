@@ -1,0 +1,80 @@
+"""A grader of the user's: a function of a module or file that they name.
+
+Host only.
+"""
+
+import functools
+import importlib
+import importlib.util
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from dapo_jax.data import records
+from dapo_jax.rewards import verdicts
+
+_FLAG = '--config.reward.grader'
+
+
+def load(name: str) -> Callable[[str, records.Prompt], verdicts.Verdict]:
+  """Returns the function, its results checked.
+
+  It is called with (response, prompt) by several threads at a time, and
+  returns a `Verdict`. What it raises ends the run between two steps; so does
+  any other result, for which the function that is returned raises TypeError
+  or ValueError.
+
+  Args:
+    name: MODULE:FUNCTION, or FILE.py:FUNCTION, which needs no import path.
+
+  Raises:
+    ValueError: there is no such module, file or function.
+  """
+  place, _, attribute = name.rpartition(':')
+  module = _file(place) if place.endswith('.py') else _module(place)
+  function = getattr(module, attribute, None)
+  if not callable(function):
+    raise ValueError(
+      f'{place} has no function {attribute!r}; change {_FLAG} ({name})'
+    )
+  return functools.partial(_checked, function)
+
+
+def _module(name: str) -> Any:
+  try:
+    return importlib.import_module(name)
+  except ImportError as error:
+    raise ValueError(
+      f'module {name!r} cannot be imported: {error}; change {_FLAG}, or name '
+      'its file as FILE.py:FUNCTION'
+    ) from error
+
+
+def _file(name: str) -> Any:
+  path = pathlib.Path(name).expanduser()
+  if not path.is_file():
+    raise ValueError(f'there is no file {path}; change {_FLAG}')
+  spec = importlib.util.spec_from_file_location(path.stem, path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module
+
+
+def _checked(
+  function: Callable[[str, records.Prompt], Any],
+  response: str,
+  prompt: records.Prompt,
+) -> verdicts.Verdict:
+  verdict = function(response, prompt)
+  if not isinstance(verdict, verdicts.Verdict):
+    raise TypeError(f'a grader must return a Verdict, got {verdict!r:.200}')
+  score, correct, extracted = verdict
+  if not isinstance(correct, bool) or not isinstance(extracted, str):
+    raise TypeError(
+      'a Verdict must have a bool and a text as `correct` and `extracted`, got '
+      f'{verdict!r:.200}'
+    )
+  if not math.isfinite(score):
+    raise ValueError(f'the score of a Verdict must be finite, got {score}')
+  return verdict

@@ -1,0 +1,112 @@
+"""Tests of `dapo_jax.rewards.graders`."""
+
+import contextlib
+import sys
+
+from absl.testing import absltest, parameterized
+
+from dapo_jax.data import records, templates
+from dapo_jax.rewards import answers, graders, verifier_pools, verifiers
+
+_LIMITS = verifier_pools.Limits(processes=1, limit_s=20.0, memory_gib=1.0)
+
+
+def _prompt(gold):
+  return records.make_prompt('d', [records.Message('user', 'q')], gold)
+
+
+class GradersTest(parameterized.TestCase):
+  def _grader(self, name):
+    grader = graders.make(name, _LIMITS)
+    self.enterContext(contextlib.closing(grader))
+    return grader
+
+  @parameterized.parameters(
+    # response, gold, and whether each grader says that it is right
+    ('Answer: 34', '34', (True, False, True, False)),
+    ('so \\boxed{34}', '34', (True, True, False, True)),
+    ('Answer: 34.', '34', (True, False, False, False)),
+    ('Answer: \\boxed{034}', '34', (True, True, False, False)),
+    ('34', '34', (False, False, False, False)),
+    ('Answer: 35', '34', (False, False, False, False)),
+    ('\\boxed{\\frac{1}{2}}', '0.5', (True, True, False, False)),
+    # By algebra, in a worker process.
+    ('\\boxed{\\sqrt{8}}', '2\\sqrt{2}', (True, True, False, False)),
+    ('\\boxed{\\sqrt{7}}', '2\\sqrt{2}', (False, False, False, False)),
+    ('', '34', (False, False, False, False)),
+  )
+  def test_verdicts(self, response, gold, expected):
+    found = tuple(
+      self._grader(name).grade(response, _prompt(gold)).correct
+      for name in graders.NAMES
+    )
+    self.assertEqual(found, expected)
+
+  @parameterized.parameters(*[[name] for name in graders.NAMES])
+  def test_the_gold_answer_is_right_in_the_forms_that_it_reads(self, name):
+    grader = self._grader(name)
+    for form in (graders.LINE, graders.BOX):
+      verdict = grader.grade(form.format('34'), _prompt('34'))
+      self.assertEqual(verdict.correct, form in grader.forms)
+      if form not in grader.forms:
+        self.assertEqual(verdict.extracted, answers.NO_ANSWER)
+
+  # What a template asks for is what the graders that go with it read.
+  @parameterized.parameters(
+    ('dapo', 'Answer: $Answer', ('dapo', 'equivalence')),
+    ('chat_dapo', 'Answer: $Answer', ('dapo', 'equivalence')),
+    ('boxed', 'Answer: \\boxed{...}', graders.NAMES),
+    (
+      'chat_boxed',
+      '\\boxed{...}',
+      ('equivalence', 'equivalence_box', 'dapo_strict_box'),
+    ),
+  )
+  def test_what_a_template_asks_for_is_read(self, template, form, names):
+    prompt = records.make_prompt('d', [records.Message('user', '2+2?')], '4')
+    text = templates.render(
+      prompt.messages,
+      template,
+      chat_text=lambda turns: '\n'.join(turn.content for turn in turns),
+    )
+    self.assertIn(form, text)
+    for name in names:
+      with self.subTest(name):
+        grade = self._grader(name).grade
+        right = form.replace('$Answer', '4').replace('...', '4')
+        self.assertTrue(grade(f'It is simple.\n{right}', prompt).correct)
+        wrong = form.replace('$Answer', '5').replace('...', '5')
+        self.assertFalse(grade(f'It is simple.\n{wrong}', prompt).correct)
+        # Nor is the request an answer, if a response repeats it.
+        self.assertFalse(grade(text, prompt).correct)
+
+  def test_what_has_no_verdict_is_wrong_and_counted(self):
+    limits = _LIMITS._replace(limit_s=1e-6)
+    grader = graders.make('equivalence', limits)
+    self.enterContext(contextlib.closing(grader))
+    verdict = grader.grade('\\boxed{\\sqrt{8}}', _prompt('2\\sqrt{2}'))
+    self.assertEqual(verdict, (-1.0, False, '\\sqrt{8}'))
+    self.assertEqual(grader.counts(), verifiers.Counts(timeouts=1, errors=0))
+    self.assertIn('\\sqrt{8}', grader.last_fault().replace('\\\\', '\\'))
+
+  def test_integers_need_no_process_and_no_sympy(self):
+    grader = self._grader('equivalence')
+    before = set(sys.modules)
+    grader.grade('\\boxed{34}', _prompt('35'))
+    self.assertNotIn('sympy', set(sys.modules) - before)
+
+  def test_a_function_of_the_users_says_nothing_of_forms(self):
+    grader = self._grader('verdict_functions:graded_by_length')
+    self.assertTrue(grader.is_own)
+    self.assertEqual(grader.grade('abc', _prompt('1')).score, 3.0)
+    self.assertFalse(self._grader('dapo').is_own)
+
+  def test_an_unknown_name_lists_the_known(self):
+    with self.assertRaisesRegex(
+      ValueError, "no grader 'math'; change --config.reward.grader to one of eq"
+    ):
+      graders.make('math', _LIMITS)
+
+
+if __name__ == '__main__':
+  absltest.main()
