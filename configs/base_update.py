@@ -117,6 +117,9 @@ def optim():
     weight_decay=0.1,
     # Largest global norm of the gradient (the script: 1.0).
     max_grad_norm=1.0,
+    # An update whose loss or gradient is not finite moves nothing; after so
+    # many in a row the run stops.
+    max_skipped_updates=3,
   )
 
 

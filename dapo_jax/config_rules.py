@@ -87,6 +87,7 @@ _AT_LEAST_1 = (
   'overlong.cache_tokens',
   'critic.warmup_steps',
   'optim.warmup_steps',
+  'optim.max_skipped_updates',
   'learner.minibatch_prompts',
   'learner.epochs',
   'learner.pack_tokens',

@@ -673,6 +673,63 @@ class TwoUpdatesTest(_Test):
     self.assertLessEqual(_relative_gap(doubled, steps[2e-2]), 1e-4)
 
 
+class SkipTest(_Test):
+  """What is not finite moves nothing."""
+
+  def _updated(self, samples, place=_ONE):
+    """Returns the state before and after an update by AdamW, and its stats."""
+    chain = _adamw()
+    programs = _programs(place, chain=chain)
+    packed = _pack(samples, place=place, rows=8 if place.fsdp > 1 else 2)
+    state = _state(programs)
+    # The moments of a step before, so that there is something to keep.
+    behaviour = _behaviour(_pack(_segments(), place=place, rows=8), place)
+    first = _pack(_segments(), place=place, rows=8)
+    state, _ = programs.update(
+      state, first.rows, behaviour, first.micro_batches, 0.1
+    )
+    before = jax.device_get(state)
+    state, stats = programs.update(
+      state,
+      packed.rows,
+      _behaviour(packed, place),
+      packed.micro_batches,
+      0.1,
+    )
+    return before, jax.device_get(state), jax.device_get(stats)
+
+  @parameterized.parameters(np.nan, np.inf, -np.inf)
+  def test_one_token_that_is_not_finite_leaves_all_as_it_was(self, advantage):
+    samples = _segments()
+    samples[1] = samples[1]._replace(advantage=advantage)
+    before, after, stats = self._updated(samples)
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    self.assertTrue(stats.is_skipped)
+    self.assertTrue(stats.faults[0])
+
+  def test_also_on_8_devices(self):
+    samples = _segments()
+    samples[1] = samples[1]._replace(advantage=np.nan)
+    before, after, stats = self._updated(samples, _Place(fsdp=8))
+    jax.tree.map(np.testing.assert_array_equal, before, after)
+    self.assertTrue(stats.is_skipped)
+
+  def test_what_is_finite_moves_all_but_is_no_fault(self):
+    before, after, stats = self._updated(_segments())
+    self.assertFalse(stats.is_skipped)
+    self.assertLen(stats.faults, 1 + len(jax.tree.leaves(before.params)))
+    moved = jax.tree.map(lambda a, b: np.any(a != b), before, after)
+    self.assertTrue(all(jax.tree.leaves(moved)))
+
+  def test_faults_have_the_names_of_their_leaves(self):
+    params = {'embed': np.zeros(2), 'layers': {'q_bias': np.zeros(3)}}
+    self.assertEqual(
+      update.fault_names(np.array([True, False, True]), params),
+      ['the loss', 'layers.q_bias'],
+    )
+    self.assertEqual(update.fault_names(np.zeros(3, bool), params), [])
+
+
 class CompilationTest(_Test):
   def test_rates_lengths_and_counts_compile_nothing(self):
     programs = _programs(chain=_adamw())
@@ -782,11 +839,11 @@ class MetricsTest(absltest.TestCase):
     found = update.update_metrics(
       [
         update.UpdateStats(
-          f(-1.0), f(2.0),
+          f(-1.0), f(2.0), np.zeros(3, bool),
           self._ratios(tokens=10, total=10.0, high=0, largest=1.0),
         ),
         update.UpdateStats(
-          f(0.5), f(4.0),
+          f(0.5), f(4.0), np.zeros(3, bool),
           self._ratios(tokens=30, total=36.0, high=6, largest=3.0),
         ),
       ]
@@ -798,6 +855,23 @@ class MetricsTest(absltest.TestCase):
     self.assertAlmostEqual(found['policy/ratio_mean'], 1.15)
     self.assertAlmostEqual(found['policy/clipped_high_frac'], 0.15)
     self.assertEqual(found['policy/ratio_max'], 3.0)
+
+  def test_updates_that_moved_nothing_are_only_counted(self):
+    f = np.float32
+    ratios = self._ratios(tokens=10, total=10.0, high=0, largest=1.0)
+    good = update.UpdateStats(f(-1.0), f(2.0), np.zeros(3, bool), ratios)
+    bad = update.UpdateStats(
+      f(np.nan), f(np.inf), np.array([True, False, True]),
+      ratios._replace(ratio_sum=f(np.nan)),
+    )  # fmt: skip
+    found = update.update_metrics([bad, good, bad])
+    expected = update.update_metrics([good])
+    self.assertEqual(expected['optim/skipped_update_count'], 0)
+    self.assertEqual(found, expected | {'optim/skipped_update_count': 2})
+    self.assertEqual(
+      update.update_metrics([bad]),
+      {'optim/update_count': 0, 'optim/skipped_update_count': 1},
+    )
 
   def test_rollout_metrics(self):
     stats = lambda *values: update.RolloutStats(*map(np.float32, values))
@@ -813,7 +887,10 @@ class MetricsTest(absltest.TestCase):
     self.assertAlmostEqual(found['policy/sampler_gap_max_nats'], 0.02, places=6)
 
   def test_a_step_without_updates_has_no_made_up_numbers(self):
-    self.assertEqual(update.update_metrics([]), {'optim/update_count': 0})
+    self.assertEqual(
+      update.update_metrics([]),
+      {'optim/update_count': 0, 'optim/skipped_update_count': 0},
+    )
     self.assertEqual(update.rollout_metrics([]), {})
 
 

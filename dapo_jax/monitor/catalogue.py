@@ -234,6 +234,11 @@ METRICS: dict[str, Metric] = {
     'Share of the variance of returns that the values explain, before the '
     'first update; below 0 they are worse than their mean.',
   ),
+  'critic/skipped_update_count': Metric(
+    'count',
+    'Updates of this step of a critic with layers of its own that moved '
+    'nothing, for their loss or gradient was not finite.',
+  ),
   'critic/grad_norm': Metric(
     '',
     'Global norm of the gradient of a critic with layers of its own, before '
@@ -244,6 +249,11 @@ METRICS: dict[str, Metric] = {
     '',
     'Global norm of the gradient before clipping, mean over the updates of '
     'this step.',
+  ),
+  'optim/skipped_update_count': Metric(
+    'count',
+    'Updates of this step that moved nothing, for their loss or gradient was '
+    'not finite; the other metrics leave them out.',
   ),
   'optim/update_count': Metric('count', 'Optimizer updates of this step.'),
   'optim/micro_batch_count': Metric(

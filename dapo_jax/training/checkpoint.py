@@ -7,7 +7,7 @@ that have no line yet, the prompts' history and the configuration.
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
 
 # Counted up when what is saved changes, the keys of a configuration included.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 # Settings that may differ when a run goes on: they change speed, length, what
 # is shown or how exactly the sampler computes, not what the state means.
@@ -39,6 +39,7 @@ CHANGEABLE = (
   'filter.max_rounds',
   'filter.on_limit',
   'reward.wait_s',
+  'optim.max_skipped_updates',
 )
 
 
@@ -50,14 +51,29 @@ class Counters(NamedTuple):
   rounds: int = 0
   prompts: int = 0
   tokens: int = 0
+  # Updates until now that moved nothing, one after the other.
+  skipped_in_a_row: int = 0
 
   def after_step(
-    self, tally: dynamic_sampling.Tally, totals: meter.Meter, updates: int
+    self,
+    tally: dynamic_sampling.Tally,
+    totals: meter.Meter,
+    faults: Sequence[Sequence[str]],
   ) -> 'Counters':
-    """Returns the counters one rollout step later."""
+    """Returns the counters one rollout step later.
+
+    Args:
+      tally: the prompts of the step.
+      totals: its sampling.
+      faults: what was not finite in each of its updates.
+    """
+    in_a_row = self.skipped_in_a_row
+    for names in faults:
+      in_a_row = in_a_row + 1 if names else 0
     return Counters(
+      skipped_in_a_row=in_a_row,
       rollout_steps=self.rollout_steps + 1,
-      updates=self.updates + updates,
+      updates=self.updates + sum(not names for names in faults),
       rounds=self.rounds + tally.rounds,
       prompts=self.prompts + tally.drawn,
       tokens=self.tokens + totals.tokens,

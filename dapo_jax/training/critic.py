@@ -188,10 +188,18 @@ def _explained_frac(
 def metrics(
   parts: Sequence[update.UpdateStats],
 ) -> dict[str, int | float]:
-  """Returns the metrics of a step's updates of a critic of its own."""
+  """Returns the metrics of a step's updates of a critic of its own.
+
+  Those that moved nothing are only counted.
+  """
   if not parts:
     return {}
-  return {
+  skipped_count = sum(p.is_skipped for p in parts)
+  parts = [p for p in parts if not p.is_skipped]
+  counts = {'critic/skipped_update_count': skipped_count}
+  if not parts:
+    return counts
+  return counts | {
     **value_fit.metrics([p.values for p in parts]),
     'critic/grad_norm': float(np.mean([p.grad_norm for p in parts])),
   }

@@ -37,6 +37,8 @@ class Learned(NamedTuple):
   state: update.TrainState
   advantages: advantages.Advantages
   metrics: dict[str, int | float]
+  # Of each update, in order, what was not finite in it: then it moved nothing.
+  faults: list[list[str]]
 
 
 class _Before(NamedTuple):
@@ -89,7 +91,9 @@ def learn(
       more['critic/explained_frac'] = estimates.explained_frac
   experience = _experience(before, each, returns, trainer.parts.mesh)
   with timers.measure('time/update_s'):
-    state, moved = _update(trainer, state, packed, experience, step=step)
+    state, moved, faults = _update(
+      trainer, state, packed, experience, step=step
+    )
   metrics = {
     **minibatches.metrics(packed, epochs=config.learner.epochs),
     **update.rollout_metrics(jax.device_get([b.stats for b in before])),
@@ -97,7 +101,7 @@ def learn(
     **moved,
     **more,
   }
-  return Learned(state, found, metrics)
+  return Learned(state, found, metrics, faults)
 
 
 def _before(
@@ -217,8 +221,8 @@ def _update(
   experience: Sequence[update.Experience],
   *,
   step: int,
-) -> tuple[update.TrainState, dict[str, int | float]]:
-  """Returns the state after all updates of a step, and their metrics."""
+) -> tuple[update.TrainState, dict[str, int | float], list[list[str]]]:
+  """Returns the state after all updates, their metrics and their faults."""
   config, critic_state = trainer.config, state.critic
   lr = optimizer.warmed_up(
     config.optim.lr, step=step - 1, warmup_steps=config.optim.warmup_steps
@@ -244,4 +248,20 @@ def _update(
   return (
     policy._replace(critic=critic_state),
     metrics | critic_lib.metrics(critic_moved),
+    _fault_names(policy, moved, critic_state, critic_moved),
   )
+
+
+def _fault_names(
+  policy: update.TrainState,
+  moved: Sequence[update.UpdateStats],
+  critic: update.TrainState | None,
+  critic_moved: Sequence[update.UpdateStats],
+) -> list[list[str]]:
+  """Returns what was not finite in each update, of policy and critic."""
+  found = [update.fault_names(m.faults, policy.params) for m in moved]
+  for names, m in zip(found, critic_moved, strict=False):
+    names += [
+      f'{n} of the critic' for n in update.fault_names(m.faults, critic.params)
+    ]
+  return found

@@ -17,6 +17,7 @@ is to say.
 import math
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import FrozenConfigDict
@@ -185,9 +186,7 @@ def _step(trainer, outlets: Outlets, state, progress):
     learned = learn.learn(
       trainer, state, filled.groups, progress.history, timers, step=step
     )
-  counters = progress.counters.after_step(
-    filled.tally, totals, learned.metrics['optim/update_count']
-  )
+  counters = progress.counters.after_step(filled.tally, totals, learned.faults)
   metrics = {
     **counters.metrics(),
     **summary.filter_metrics(filled),
@@ -201,11 +200,18 @@ def _step(trainer, outlets: Outlets, state, progress):
     **totals.metrics(),
     **timers.take(),
   }
-  _check_finite(step, metrics)
+  faults = [names for names in learned.faults if names]
+  _check_skipped(step, counters, faults, config.optim.max_skipped_updates)
+  metrics = _finite(step, metrics, is_expected=bool(faults))
   outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
   for text in notices.of_step(
-    config, filled, metrics, outlets.noticed, fault=parts.grader.last_fault
+    config,
+    filled,
+    metrics,
+    outlets.noticed,
+    faults=faults,
+    unjudged=parts.grader.last_fault,
   ):
     outlets.display.note(text)
   return learned.state, progress._replace(
@@ -273,13 +279,33 @@ def _is_done(config: FrozenConfigDict, progress: checkpoint.Progress) -> bool:
   return steps >= config.train.steps and progress.pending is None
 
 
-def _check_finite(step: int, metrics: dict[str, int | float]) -> None:
+def _check_skipped(
+  step: int,
+  counters: checkpoint.Counters,
+  faults: Sequence[Sequence[str]],
+  most: int,
+) -> None:
+  """Refuses to go on where update after update is not finite."""
+  if counters.skipped_in_a_row >= most:
+    raise ValueError(
+      f'rollout step {step}: the last {counters.skipped_in_a_row} updates in a '
+      f'row were not finite ({notices.fault_text(faults[-1])}) and moved '
+      'nothing; what was saved before is whole: lower --config.optim.lr, or '
+      'raise --config.optim.max_skipped_updates, and give the same command'
+    )
+
+
+def _finite(
+  step: int, metrics: dict[str, int | float], *, is_expected: bool
+) -> dict[str, int | float]:
+  """Returns the metrics that are numbers; refuses others without a cause."""
   bad = [name for name, value in metrics.items() if not math.isfinite(value)]
-  if bad:
+  if bad and not is_expected:
     raise ValueError(
       f'rollout step {step}: {", ".join(bad)} not finite; what was saved '
       'before is whole: lower --config.optim.lr and give the same command'
     )
+  return {name: value for name, value in metrics.items() if name not in bad}
 
 
 def _closing_lines(

@@ -1,11 +1,14 @@
 """What a run tells its user about a step, beside the step's line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.rollout import dynamic_sampling, summary
 from dapo_jax.training import gather
+
+# Leaves that a message names.
+_NAMED_COUNT = 3
 
 
 def of_step(
@@ -14,7 +17,8 @@ def of_step(
   metrics: summary.Metrics,
   said: set[str],
   *,
-  fault: Callable[[], str],
+  faults: Sequence[Sequence[str]],
+  unjudged: Callable[[], str],
 ) -> Iterator[str]:
   """Yields what is to be said, a line each.
 
@@ -23,23 +27,26 @@ def of_step(
     filled: the groups of the step.
     metrics: of the step.
     said: of what it has been warned already, where once is enough; added to.
-    fault: gives why an answer could not be compared.
+    faults: what was not finite in each of the updates that were skipped.
+    unjudged: gives why an answer could not be compared.
   """
   rule = gather.rule(config)
   if filled.tally.kept < rule.want:
     yield _limit(filled, rule)
+  if faults:
+    yield _skipped(faults)
   if metrics['reward/no_answer_frac'] == 1.0:
     yield _no_answer(config, filled)
   if 'gap' not in said and _is_gap(config, metrics):
     said.add('gap')
     yield _gap(config, metrics)
-  unjudged = (
+  counts = (
     metrics['reward/verify_timeout_count'],
     metrics['reward/verify_error_count'],
   )
-  if 'unjudged' not in said and any(unjudged):
+  if 'unjudged' not in said and any(counts):
     said.add('unjudged')
-    yield _unjudged(*unjudged, fault())
+    yield _unjudged(*counts, unjudged())
 
 
 def _limit(filled: dynamic_sampling.Filled, rule: dynamic_sampling.Rule) -> str:
@@ -50,6 +57,20 @@ def _limit(filled: dynamic_sampling.Filled, rule: dynamic_sampling.Rule) -> str:
   )
   text = dynamic_sampling.limit_text(filled.tally, rule)
   return f'limit of rounds reached, {did}: {text}'
+
+
+def fault_text(names: Sequence[str]) -> str:
+  """Returns the first few of the names of what was not finite."""
+  more = len(names) - _NAMED_COUNT
+  return ', '.join(names[:_NAMED_COUNT]) + (f' and {more} more' * (more > 0))
+
+
+def _skipped(faults: Sequence[Sequence[str]]) -> str:
+  return (
+    f'warning: skipped {len(faults)} updates that were not finite: '
+    f'{fault_text(faults[-1])}; after optim.max_skipped_updates in a row the '
+    'run stops'
+  )
 
 
 def _no_answer(

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import FrozenConfigDict
 
@@ -97,7 +98,7 @@ def _train(trainer, store, metrics, guard) -> Result:
         store.save(state, progress, trainer.config.to_dict())
         raise
       if seen:
-        found['sft/loss'] = float(np.mean([float(x) for x in seen]))
+        found |= _loss(seen, trainer.config.optim.max_skipped_updates)
       metrics.write(step, found | {'sft/step_count': step})
       print(_line(found, step=step), flush=True)
       seen = []
@@ -119,9 +120,30 @@ def _train(trainer, store, metrics, guard) -> Result:
       batch.micro_batches,
       lr,
     )
-    seen.append(stats.loss)
+    seen.append(stats)
     counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
     progress = progress._replace(counters=counters)
+
+
+def _loss(
+  seen: Sequence[update.UpdateStats], max_skipped: int
+) -> dict[str, int | float]:
+  """Returns the metrics of updates; refuses too many that moved nothing."""
+  seen = jax.device_get(seen)
+  in_a_row = 0
+  for stats in seen:
+    in_a_row = in_a_row + 1 if stats.is_skipped else 0
+    if in_a_row >= max_skipped:
+      raise ValueError(
+        f'{in_a_row} updates in a row were not finite and moved nothing; what '
+        'was saved before is whole: lower --config.sft.lr, or raise '
+        '--config.optim.max_skipped_updates, and give the same command'
+      )
+  losses_seen = [float(s.loss) for s in seen if not s.is_skipped]
+  counts = {'optim/skipped_update_count': len(seen) - len(losses_seen)}
+  if not losses_seen:
+    return counts
+  return counts | {'sft/loss': float(np.mean(losses_seen))}
 
 
 def _measure(

@@ -4,6 +4,8 @@ A minibatch is micro-batches of packed rows. The loss is one weighted sum over
 all of its tokens, `sum_t w_t l_t`, whose weights the host took from the whole
 minibatch; so micro-batches simply add, and the result is the same, to
 rounding, however the tokens are split over rows, micro-batches and devices.
+
+An update whose loss or gradient is not finite moves nothing.
 """
 
 import functools
@@ -16,7 +18,7 @@ import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from dapo_jax.model import decoder, token_logprobs
 from dapo_jax.objective import diagnostics
@@ -58,8 +60,15 @@ class UpdateStats(NamedTuple):
 
   loss: Float[Array, '']
   grad_norm: Float[Array, '']
+  # Of the loss, then of each leaf of the gradient: whether it is not finite.
+  faults: Bool[Array, ' _']
   ratios: diagnostics.RatioStats | None
   values: value_fit.ValueStats | None = None
+
+  @property
+  def is_skipped(self) -> bool:
+    """Whether it moved nothing; of statistics on the host."""
+    return bool(np.any(self.faults))
 
 
 class Shared(NamedTuple):
@@ -236,7 +245,8 @@ def make_step(
 
   It maps (state, rows, experience, number of micro-batches, learning rate) to
   (state, UpdateStats) and donates the state. The number of micro-batches and
-  the rate are arrays: no value of them compiles anything.
+  the rate are arrays: no value of them compiles anything. Where the loss or an
+  entry of the gradient is not finite, the state is as it was.
 
   Args:
     micro_loss: maps (params, rows, experience) of a micro-batch to its part
@@ -264,10 +274,33 @@ def make_step(
       grads, state.opt_state, state.params
     )
     params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
-    moved = UpdateStats(loss, optax.tree.norm(grads), *stats)
-    return TrainState(params, opt_state), moved
+    faults = _faults(loss, grads)
+    kept = jax.tree.map(
+      lambda new, old: jnp.where(jnp.any(faults), old, new),
+      TrainState(params, opt_state),
+      state,
+    )
+    return kept, UpdateStats(loss, optax.tree.norm(grads), faults, *stats)
 
   return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+
+
+def _faults(loss: Float[Array, ''], grads: decoder.Params) -> Bool[Array, ' _']:
+  """Returns for the loss and each leaf whether it is not finite."""
+  leaves = [loss, *jax.tree.leaves(grads)]
+  return jnp.stack([~jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
+
+
+def fault_names(
+  faults: Bool[np.ndarray, ' _'], params: decoder.Params
+) -> list[str]:
+  """Returns what was not finite in an update of `params`: names, in order."""
+  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+  names = [
+    'the loss',
+    *(jax.tree_util.keystr(p, simple=True, separator='.') for p in paths),
+  ]
+  return [n for n, fault in zip(names, faults, strict=True) if fault]
 
 
 def _merge(a: TokenStats, b: TokenStats) -> TokenStats:
@@ -373,17 +406,26 @@ def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
   """Returns the metrics of a step's updates, on the host.
 
   Loss and gradient norm are means over the updates; ratios and clip shares
-  are over all their tokens.
+  are over all their tokens. Those that moved nothing are only counted.
   """
+  skipped_count = sum(p.is_skipped for p in parts)
+  parts = [p for p in parts if not p.is_skipped]
+  counts = {
+    'optim/update_count': len(parts),
+    'optim/skipped_update_count': skipped_count,
+  }
   if not parts:
-    return {'optim/update_count': 0}
+    return counts
   ratios = functools.reduce(diagnostics.merge, [p.ratios for p in parts])
   critic = (
     value_fit.metrics([p.values for p in parts]) if parts[0].values else {}
   )
-  return critic | {
-    'policy/loss': float(np.mean([p.loss for p in parts])),
-    'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
-    'optim/update_count': len(parts),
-    **diagnostics.metrics(ratios),
-  }
+  return (
+    critic
+    | counts
+    | {
+      'policy/loss': float(np.mean([p.loss for p in parts])),
+      'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
+      **diagnostics.metrics(ratios),
+    }
+  )
