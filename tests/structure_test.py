@@ -77,6 +77,7 @@ TESTED_IN = {
   'dapo_jax/command_flags.py': 'tests/main_test.py',
   'dapo_jax/data_command.py': 'tests/main_test.py',
   'dapo_jax/config_keys.py': 'tests/config_test.py',
+  'dapo_jax/rewards/tasks.py': 'tests/task_verdicts_test.py',
 }
 # Written so that this line is not one of those it finds.
 _UNWANTED = re.compile('TO[D]O|FIX[M]E|XX[X]')

@@ -123,7 +123,9 @@ def _chosen(
   """
   counts = collections.Counter()
   chosen = []
-  for prompt in sorted(prompts, key=lambda p: held_out.hash_frac('choice of ' + p.id)):
+  for prompt in sorted(
+    prompts, key=lambda p: held_out.hash_frac('choice of ' + p.id)
+  ):
     terms_count = prompt.messages[0].content.count('+') + 1
     counts[terms_count] += 1
     if counts[terms_count] <= max_per_terms:

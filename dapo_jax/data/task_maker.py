@@ -52,9 +52,7 @@ def make(
   _check_names(family, parameters, factory.DATASETS[family][1])
   random.seed(seed)  # a few families draw from it
   try:
-    made = factory.create_dataset(
-      family, seed=seed, size=count, **parameters
-    )
+    made = factory.create_dataset(family, seed=seed, size=count, **parameters)
     return [_problem(made[i]) for i in range(count)]
   except Exception as error:  # what they check, they check by assertions
     reason = ' '.join(f'{type(error).__name__}: {error}'.split())
@@ -81,10 +79,8 @@ def _check_names(
 
 def _nearest(name: str, names: Collection[str]) -> str:
   """Returns what may have been meant, as the end of a sentence."""
-  near = difflib.get_close_matches(name, names, n=1)
-  if near:
-    return f'; the nearest is {near[0]}'
-  return f'; there are {", ".join(names)}'
+  near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+  return f'; the nearest is {near[0]}' if near else ''
 
 
 def _problem(entry: Mapping[str, Any]) -> Problem:

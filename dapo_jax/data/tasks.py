@@ -16,9 +16,7 @@ from absl import logging
 from dapo_jax.data import held_out, records, task_maker
 
 PREFIX = 'task:'
-_FLAGS = (
-  '--config.data.source, --config.data.mixture or --config.eval.source'
-)
+_FLAGS = '--config.data.source, --config.data.mixture or --config.eval.source'
 _SOURCE = re.compile(r'task:\s*(\w+)\s*(?:\((.*)\))?\s*', re.DOTALL)
 
 
@@ -47,9 +45,7 @@ def load(
   )
   prompts = {}
   for problem in made:
-    prompts.setdefault(
-      problem.question, _prompt(family, parameters, problem)
-    )
+    prompts.setdefault(problem.question, _prompt(family, parameters, problem))
   if len(prompts) < len(made):
     logging.warning(
       '%s: dropped %d duplicates of %d problems, kept %d',
@@ -72,12 +68,12 @@ def parse(source: str) -> tuple[str, dict[str, Any]]:
   match = _SOURCE.fullmatch(source)
   try:
     call = ast.parse(f'f({match[2] or ""})', mode='eval').body
-    if not isinstance(call, ast.Call) or call.args:
-      raise ValueError
-    # Without a name, it is **something.
-    if not all(keyword.arg for keyword in call.keywords):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
       raise ValueError
     parameters = {k.arg: ast.literal_eval(k.value) for k in call.keywords}
+    # A keyword without a name is **something.
+    if call.args or None in parameters or len(parameters) < len(call.keywords):
+      raise ValueError
   except (TypeError, ValueError, SyntaxError):
     raise ValueError(
       f'{source!r} must read task:FAMILY or task:FAMILY(NAME=VALUE, ...), '
