@@ -28,7 +28,7 @@ class Mixture:
   """
 
   def __init__(
-    self, streams: Sequence[stream.Stream], weights: Sequence[float]
+    self, streams: Sequence[stream.Stream], weights: Sequence[int | float]
   ):
     """Makes the mixture; takes up to a second where the period is long.
 
@@ -102,7 +102,7 @@ def period(counts: Sequence[int]) -> Int64[np.ndarray, 'T']:
   return components
 
 
-def whole_weights(weights: Sequence[float]) -> list[int]:
+def whole_weights(weights: Sequence[int | float]) -> list[int]:
   """Returns the smallest whole numbers in proportion to the weights.
 
   A weight that is no short fraction of the largest is rounded to a fraction
@@ -129,7 +129,7 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
 
 
 def interleaved(
-  lists: Sequence[Sequence[Any]], weights: Sequence[float]
+  lists: Sequence[Sequence[Any]], weights: Sequence[int | float]
 ) -> list[Any]:
   """Returns all items, so that the first ones are in proportion to weights.
 
