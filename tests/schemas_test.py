@@ -125,6 +125,12 @@ class LastBoxedTest(parameterized.TestCase):
     (r'\boxed{1} and \boxed{a_{b_{c}}} more}', 'a_{b_{c}}'),
     (r'\boxed{\{1\}}', r'\{1\}'),
     (r'\boxed{1', ''),
+    (r'\fbox{2}', '2'),
+    (r'\boxed {2}', '2'),
+    (r'So $x = \boxed 12$, which is $3 \cdot 4$.', '12'),
+    (r'\boxed{1}, no, $\boxed\frac12$', r'\frac12'),
+    (r'\boxed 2', ''),
+    (r'\boxedtext{2}', ''),
   )
   def test_braces_are_balanced(self, text, content):
     self.assertEqual(schemas.last_boxed(text), content)

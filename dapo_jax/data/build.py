@@ -5,12 +5,12 @@ Host only. Behind `dapo-jax data build`: every problem once, its text alone.
 
 import collections
 import difflib
-import os
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dapo_jax.data import (
+  output_files,
   problem_sets,
   records,
   row_files,
@@ -63,7 +63,7 @@ def run(
   problem_set = _problem_set(name)
   folder = pathlib.Path(out)
   target = tfds_folder.path(folder, name)
-  _check_free(target)
+  output_files.check_free(target)
   merged = merge(_rows(sources), problem_set)
   if merged.conflicts and conflicts == 'error':
     raise ValueError(_conflict_error(merged.conflicts))
@@ -158,17 +158,6 @@ def _problem_set(name: str) -> problem_sets.ProblemSet:
       + f'; there are {", ".join(problem_sets.SETS)}'
     )
   return problem_sets.SETS[name]
-
-
-def _check_free(target: pathlib.Path) -> None:
-  """Raises if the data set can't be made; told before files are read."""
-  if target.exists():
-    raise ValueError(f'{target} exists already; remove it or change --out')
-  above = next(folder for folder in target.parents if folder.exists())
-  if not (above.is_dir() and os.access(above, os.W_OK)):
-    raise ValueError(
-      f'{above} must be a folder that can be written to; change --out'
-    )
 
 
 def _rows(sources: Sequence[str]) -> Iterable[tuple[str, schemas.Problem]]:

@@ -24,7 +24,9 @@ _GSM8K_ANSWER = re.compile(r'^#### *(\S.*?)\s*\Z', re.MULTILINE)
 _CALCULATION = re.compile(r'<<[^<>\n]*>>')
 _NUMBER = re.compile(r'\s*-?[0-9][0-9,]*(?:\.[0-9]+)?\s*')
 _LEVEL = re.compile(r'(?:Level )?([0-9])')
-_BOX = '\\boxed{'
+# MATH has a few boxes of another name, and without braces.
+_BOX = re.compile(r'\\(?:boxed|fbox)(?![A-Za-z])\s*')
+_BARE = re.compile(r'[^{}$]*(?=\$)')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
@@ -145,11 +147,18 @@ def _level(row: dict[str, Any], where: str) -> int | None:
 
 
 def last_boxed(text: str) -> str:
-  r"""Returns what the last \boxed{} of a text holds; '' if there is none."""
-  start = text.rfind(_BOX)
+  r"""Returns what the last \boxed{} of a text holds; '' if there is none.
+
+  A box without braces, as in $x = \boxed 12$, holds what is left of the
+  formula.
+  """
+  *_, start = -1, *(found.end() for found in _BOX.finditer(text))
   if start < 0:
     return ''
-  start += len(_BOX)
+  if not text.startswith('{', start):
+    bare = _BARE.match(text, start)
+    return bare[0].strip() if bare else ''
+  start += 1
   depth = 1
   for brace in _BRACES.finditer(text, start):
     depth += {'{': 1, '}': -1}.get(brace[0], 0)
