@@ -188,6 +188,13 @@ class RunTest(parameterized.TestCase):
     self.refused.unlink()
     self.assertEqual(self._run(kept)[0], kept)
 
+  def test_fields_that_are_null_are_none(self):
+    # As parquet has them where other rows have them.
+    nulls = {'prompt': None, 'messages': None, 'solution': None}
+    [row], _, _ = self._run([_SURD | nulls])
+    self.assertNoCommonElements(row, nulls)
+    self.assertEqual(row['answer'], 19)
+
   @parameterized.parameters(openai_client.EndpointError, KeyboardInterrupt)
   def test_what_ends_the_model_midway_costs_only_what_is_left(self, error):
     calls = []

@@ -212,7 +212,11 @@ def _refused(row: _Row, result: _Result) -> dict[str, Any]:
 def _kept(row: _Row, result: _Result) -> dict[str, Any]:
   """Returns the line of a row with an integer answer."""
   found = result.outcome.rewritten
-  fields = {k: v for k, v in row.fields.items() if k not in _REPLACED}
+  fields = {
+    name: value
+    for name, value in row.fields.items()
+    if name not in _REPLACED and value is not None
+  }
   *before, last = row.prompt.messages
   if 'messages' in fields:  # whose turns may have more than role and content
     turn = {**fields['messages'][-1], 'content': found.statement}

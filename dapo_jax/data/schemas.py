@@ -5,8 +5,8 @@ Host only. A row has one of these; other fields are left alone.
   verl, DAPO  prompt [{role, content}], reward_model {ground_truth}
   GSM8K       question, answer: the working, then a line `#### N`
   MATH        problem, level, solution with the answer in its last \boxed{}
-  ours        one of problem, prompt and messages [{role, content}], answer,
-              and where there is one, solution: a whole right response
+  ours        one of problem, prompt, question and messages [{role, content}],
+              answer, and where there is one, solution: a whole right response
 
 What stands in `prompt` is taken as published: an instruction around the
 problem is left out. `level` and `data_source` (or `source`) may stand in any.
