@@ -54,8 +54,9 @@ _EXTRAS = {
   # Measure against other trainers in bench/. It wants releases of the core
   # libraries of its own: give it a virtual environment of its own.
   'peers': ['google-tunix==0.1.7'],
-  # Prompts from generated reasoning tasks.
-  'tasks': ['reasoning-gym'],
+  # Prompts from generated reasoning tasks. One release: another may make other
+  # problems. It brings pycosat, which pip compiles.
+  'tasks': ['reasoning-gym==0.1.25'],
   # Start from models of the Hugging Face hub.
   'hub': ['huggingface_hub'],
   # Read models that are stored as GGUF.

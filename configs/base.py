@@ -89,8 +89,13 @@ def _data():
   return dict(
     # 'arithmetic' = generated sums; else a JSONL file with the fields
     # `problem` (or `messages`), `answer` and, for sft, `solution`; a parquet
-    # file; or a folder that `data build` wrote: see docs/data.md.
+    # file; a folder that `data build` wrote; or a generated task,
+    # 'task:FAMILY' or 'task:FAMILY(NAME=VALUE, ...)': see docs/data.md.
     source='arithmetic',
+    # Several of these in place of `source`, which must be '' then: pairs of
+    # one and its weight. Prompts are drawn in proportion to the weights. The
+    # flag's value is a tuple: "(('a.jsonl', 3), ('task:gcd', 1))".
+    mixture=(),
     # How a prompt becomes text: 'plain' (the words as they are), 'dapo' (the
     # paper's instruction and reminder around them), 'boxed' (an instruction
     # before them that asks for the answer in a box), 'chat' (the form that
@@ -110,6 +115,9 @@ def _data():
     unwinnable='drop',
     # Shuffle anew each epoch, from the seed.
     shuffle=True,
+    # What is left of an epoch when it holds no whole round any more: 'keep',
+    # the round reaches into the next epoch; or 'drop', it is not drawn.
+    tail='keep',
     arithmetic=dict(
       # Fewest and most terms of a sum, and digits of each term.
       min_terms=2,
@@ -125,13 +133,21 @@ def _data():
       # state the answer at once.
       worked_frac=1.0,
     ),
+    task=dict(
+      # Problems made of a family, before repeated ones are dropped, and their
+      # seed.
+      problems=2500,
+      seed=0,
+      # Share of the problems kept for evaluation, by hash of the text.
+      held_out_frac=0.1,
+    ),
   )
 
 
 def _eval():
   return dict(
-    # '' = the held-out problems of the arithmetic source; else what
-    # data.source may name.
+    # '' = the held-out problems of what is generated (sums, tasks); else what
+    # data.source may name, of what is generated those held out.
     source='',
     # Problems, [prompts], and samples of each.
     prompts=200,

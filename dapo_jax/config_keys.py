@@ -15,16 +15,23 @@ from configs import base
 Tree = Mapping | ml_collections.ConfigDict
 
 
+# Keys whose tuples are of pairs, where others are of texts: an empty default
+# doesn't say.
+_PAIRS = ('data.mixture',)
+
+
 class Key(NamedTuple):
   """What `configs/base.py` says of a key.
 
   Attributes:
     kind: the type of its values.
     can_be_none: whether None, off, is among them: it is the default then.
+    holds_pairs: whether a tuple is one of pairs of a text and a number.
   """
 
   kind: type
   can_be_none: bool
+  holds_pairs: bool = False
 
   def __str__(self) -> str:
     words = {
@@ -34,12 +41,14 @@ class Key(NamedTuple):
       str: 'text',
       tuple: "texts in brackets, as ('a', 'b')",
     }
+    if self.holds_pairs:
+      words[tuple] = "pairs in brackets, as (('a', 3), ('b', 1))"
     return words[self.kind] + (' or none' if self.can_be_none else '')
 
   def accepts(self, value: Any) -> bool:
     """Says whether `value` is of the key's type; a bool is no number.
 
-    Where it is a tuple, the value may be a list, of texts.
+    Where it is a tuple, the value may be a list.
     """
     if value is None:
       return self.can_be_none
@@ -48,9 +57,10 @@ class Key(NamedTuple):
     if self.kind is float:
       return isinstance(value, int | float) and math.isfinite(value)
     if self.kind is tuple:
-      return isinstance(value, tuple | list) and all(
-        isinstance(item, str) for item in value
+      fits = (
+        _is_pair if self.holds_pairs else lambda item: isinstance(item, str)
       )
+      return isinstance(value, tuple | list) and all(map(fits, value))
     return isinstance(value, self.kind)
 
 
@@ -61,7 +71,7 @@ def known_keys() -> dict[str, Key]:
   for path, value in leaves(config):
     section, _, name = path.rpartition('.')
     holder = config[section] if section else config
-    found[path] = Key(holder.get_type(name), value is None)
+    found[path] = Key(holder.get_type(name), value is None, path in _PAIRS)
   return found
 
 
@@ -115,6 +125,19 @@ def _nearest(path: str, name: str, candidates: list[str]) -> list[str]:
   # A long name for a short one: learning_rate for lr.
   names = names or [''.join(word[0] for word in name.split('_') if word)]
   return [p for p in candidates if _name(p) in names][:3]
+
+
+def _is_pair(item: Any) -> bool:
+  """Says whether `item` is a text and a finite number."""
+  if not isinstance(item, tuple | list) or len(item) != 2:
+    return False
+  text, number = item
+  return (
+    isinstance(text, str)
+    and isinstance(number, int | float)
+    and not isinstance(number, bool)
+    and math.isfinite(number)
+  )
 
 
 def _name(path: str) -> str:

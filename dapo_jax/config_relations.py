@@ -78,12 +78,44 @@ def _check_model(config: ml_collections.ConfigDict) -> None:
       )
 
 
+def sources(config: ml_collections.ConfigDict) -> tuple[str, ...]:
+  """Returns all that names where prompts come from, '' left out."""
+  mixed = (source for source, _ in config.data.mixture)
+  named = (config.data.source, *mixed, config.eval.source)
+  return tuple(source for source in named if source)
+
+
 def _check_source(config: ml_collections.ConfigDict) -> None:
   """Checks that prompts are named: the papers' configs leave that open."""
+  source = config.data.source
+  mixed = [name for name, _ in config.data.mixture]
   config_fault.require(
-    bool(config.data.source),
+    bool(source or mixed),
     "data.source ('') must name a file of problems, or be arithmetic",
     'data.source',
+  )
+  config_fault.require(
+    not (source and mixed),
+    f"data.source ({source}) must be '' where data.mixture names the sources",
+    'data.source',
+    'data.mixture',
+  )
+  config_fault.require(
+    '' not in mixed, "data.mixture must not name the source ''", 'data.mixture'
+  )
+  twice = [name for name in mixed if mixed.count(name) > 1]
+  config_fault.require(
+    not twice,
+    f'data.mixture must name each source once, not '
+    f'{next(iter(twice), "")!r} {len(twice)} times',
+    'data.mixture',
+  )
+  config_fault.require(
+    not mixed or config.data.tail == 'keep',
+    f'data.tail ({config.data.tail}) must be keep where data.mixture is '
+    'given: the epochs of its sources do not end together',
+    'data.tail',
+    'data.mixture',
   )
 
 
@@ -91,7 +123,7 @@ def _check_arithmetic(config: ml_collections.ConfigDict) -> None:
   """Checks that there are sums to make."""
   c = config.data.arithmetic
   config_fault.require(
-    config.data.source != 'arithmetic' or c.min_terms <= c.terms,
+    'arithmetic' not in sources(config) or c.min_terms <= c.terms,
     f'data.arithmetic.min_terms ({c.min_terms}) must be at most '
     f'data.arithmetic.terms ({c.terms})',
     'data.arithmetic.min_terms',
@@ -114,20 +146,7 @@ def _check_template(config: ml_collections.ConfigDict) -> None:
 
 def _check_eval(config: ml_collections.ConfigDict) -> None:
   """Checks that there are problems to evaluate and that samples differ."""
-  if not config.eval.source:
-    config_fault.require(
-      config.data.source == 'arithmetic',
-      'eval.source must name a file of problems: data.source '
-      f'({config.data.source}) holds no problems out for evaluation',
-      'eval.source',
-    )
-    config_fault.require(
-      config.data.arithmetic.held_out_frac > 0,
-      'data.arithmetic.held_out_frac (0.0) must be above 0, or eval.source '
-      'name a file of problems',
-      'data.arithmetic.held_out_frac',
-      'eval.source',
-    )
+  _check_held_out(config)
   samples = config.eval.samples_per_prompt
   config_fault.require(
     config.eval.temperature > 0 or samples == 1,
@@ -135,6 +154,33 @@ def _check_eval(config: ml_collections.ConfigDict) -> None:
     'greedy samples of a problem are all the same',
     'eval.samples_per_prompt',
     'eval.temperature',
+  )
+
+
+def _check_held_out(config: ml_collections.ConfigDict) -> None:
+  """Checks that something is held out of what is generated, or named."""
+  evaluated = [config.eval.source] if config.eval.source else sources(config)
+  sections = {
+    'data.arithmetic': 'arithmetic' in evaluated,
+    'data.task': any(name.startswith('task:') for name in evaluated),
+  }
+  generated = [path for path, used in sections.items() if used]
+  if not config.eval.source:
+    named = ', '.join(evaluated)
+    config_fault.require(
+      bool(generated),
+      'eval.source must name a file of problems: '
+      f'{"data.mixture" if config.data.mixture else "data.source"} ({named}) '
+      'holds no problems out for evaluation',
+      'eval.source',
+    )
+  paths = [f'{section}.held_out_frac' for section in generated]
+  config_fault.require(
+    not paths or any(config[path] > 0 for path in paths),
+    f'{" or ".join(paths)} (0.0) must be above 0, or eval.source '
+    'name a file of problems',
+    *paths,
+    'eval.source',
   )
 
 

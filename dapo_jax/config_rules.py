@@ -23,6 +23,7 @@ _CHOICES = {
   ),
   'data.overlong': ('error', 'drop'),
   'data.unwinnable': ('drop', 'keep'),
+  'data.tail': ('keep', 'drop'),
   'filter.on_limit': ('error', 'train_partial', 'accept_uniform'),
   'overlong.truncated': ('as_graded', 'wrong', 'masked'),
   'advantage.estimator': ('group', 'smooth', 'gae'),
@@ -67,6 +68,7 @@ _AT_LEAST_1 = (
   'data.max_prompt_tokens',
   'data.arithmetic.digits',
   'data.arithmetic.max_per_terms',
+  'data.task.problems',
   'eval.prompts',
   'eval.samples_per_prompt',
   'eval.every_steps',
@@ -131,6 +133,7 @@ _AT_LEAST_0 = (
 )
 _FROM_0_BELOW_1 = (
   'data.arithmetic.held_out_frac',
+  'data.task.held_out_frac',
   'optim.b1',
   'optim.b2',
 )
@@ -163,7 +166,11 @@ _BOUNDS = (
   (_ABOVE_0_TO_1, lambda value: 0 < value <= 1, 'above 0, at most 1'),
   (('eval.top_k',), lambda value: value >= -1, 'at least 0, or -1'),
   (('objective.ratio_max',), lambda value: value > 1, 'above 1'),
-  (('seed',), lambda value: 0 <= value < 2**32, 'from 0 to 2**32 - 1'),
+  (
+    ('seed', 'data.task.seed'),
+    lambda value: 0 <= value < 2**32,
+    'from 0 to 2**32 - 1',
+  ),
 )
 
 
@@ -179,10 +186,12 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 def _unused(config: ml_collections.ConfigDict) -> tuple[str, ...]:
   """Returns how the paths of keys begin that have no effect as things are."""
+  sources = config_relations.sources(config)
   groups = (
     (config.model.path, (*_MODEL_SHAPE, *_MODEL_CONSTANTS)),
     (config.model.path or config.tokenizer.path, ('tokenizer.vocab_size',)),
-    (config.data.source != 'arithmetic', ('data.arithmetic.',)),
+    ('arithmetic' not in sources, ('data.arithmetic.',)),
+    (not any(s.startswith('task:') for s in sources), ('data.task.',)),
     (not config.filter.enabled, ('filter.',)),
     (not config.overlong.enabled, ('overlong.cache_', 'overlong.factor')),
     (config.advantage.estimator != 'group', _GROUP_ADVANTAGE),
@@ -216,6 +225,12 @@ def _check_alone(config: ml_collections.ConfigDict) -> None:
     'no empty text: every response has it from the start',
     'rollout.stop_strings',
   )
+  for source, weight in config.data.mixture:
+    config_fault.require(
+      weight > 0,
+      f'the weight of {source!r} in data.mixture ({weight}) must be above 0',
+      'data.mixture',
+    )
   for paths, holds, words in _BOUNDS:
     for path in paths:
       value = config[path]

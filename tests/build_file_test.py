@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
   'ml_collections': 'ml-collections',
   'ml_dtypes': 'ml-dtypes',
   'orbax': 'orbax-checkpoint',
+  'reasoning_gym': 'reasoning-gym',
   'tensorflow_datasets': 'tensorflow-datasets',
 }
 # What is installed for the sake of something else that imports it.

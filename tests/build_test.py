@@ -5,6 +5,7 @@ import io
 import json
 import pathlib
 import tempfile
+from unittest import mock
 
 import pyarrow
 from absl.testing import absltest, parameterized
@@ -40,6 +41,11 @@ class MergeTest(absltest.TestCase):
     merged = _merge(('a  b', '025'), ('a\nb ', '25'))
     self.assertEqual(_kept(merged), [('a  b', '025')])
     self.assertEmpty(merged.conflicts)
+
+  def test_integers_are_written_as_a_response_would(self):
+    # DAPO's scorer compares texts: to it 25 is wrong where 025 is right.
+    merged = _merge(('a', '025'), ('b', '$7$'), name='aime24')
+    self.assertEqual(_kept(merged), [('a', '25'), ('b', '7')])
 
   def test_a_problem_with_two_answers_goes_with_all_its_rows(self):
     merged = _merge(('a', '1'), ('b', '5'), ('a', '2'), ('a', '1'), ('b', '5'))
@@ -189,6 +195,35 @@ class RunTest(parameterized.TestCase):
     self._run('gsm8k', str(_GSM8K))
     with self.assertRaisesRegex(ValueError, 'exists already; .* change --out'):
       self._run('gsm8k', str(_GSM8K))
+
+  @parameterized.parameters('file', 'file/below')
+  def test_a_folder_that_can_not_be_is_told_before_a_file_is_read(self, out):
+    (self.folder / 'file').write_text('mine')
+    self.out = self.folder / out
+    with self.assertRaisesRegex(
+      ValueError, r'/file must be a folder that can be written to; change --out'
+    ):
+      self._run('gsm8k', str(self.folder / 'no such file'))
+
+  def test_a_full_disk_is_told(self):
+    error = OSError('No space left on device')
+    with (
+      mock.patch.object(build.tfds_folder, 'write', side_effect=error),
+      self.assertRaisesRegex(
+        ValueError, r'gsm8k/1\.0\.0 cannot be written: No space .* --out'
+      ),
+    ):
+      self._run('gsm8k', str(_GSM8K))
+
+  def test_what_a_killed_build_leaves_is_no_data_set(self):
+    self._run('gsm8k', str(_GSM8K))
+    built = self.out / 'gsm8k' / '1.0.0'
+    half = built.with_name('incomplete.ABC123_1.0.0')
+    built.rename(half)
+    with self.assertRaisesRegex(ValueError, 'got none'):
+      sources.load(self.out)
+    self._run('gsm8k', str(_GSM8K))
+    self.assertLen(sources.load(self.out), 3)
 
   def test_a_set_of_nothing_is_an_error_with_the_reasons(self):
     file = self._jsonl({'problem': 'a', 'answer': 'x'})

@@ -280,6 +280,9 @@ class ChangesTest(_Test):
     ('data.source', 'other.jsonl'),
     ('data.shuffle', False),
     ('data.arithmetic.digits', 2),
+    ('data.mixture', (('a.jsonl', 3), ('arithmetic', 1))),
+    ('data.tail', 'drop'),
+    ('data.task.seed', 1),
     ('rollout.prompts_per_step', 8),
     ('rollout.temperature', 0.5),
     ('rollout.stop_strings', ('Q:',)),
@@ -315,7 +318,13 @@ class ChangesTest(_Test):
         checkpoint.config_changes(saved, now)
 
   def test_they_are_told_of_the_newest_checkpoint(self):
-    config = tiny_run.config({'rollout.stop_strings': ('Q:', ' ')}).to_dict()
+    config = tiny_run.config(
+      {
+        'rollout.stop_strings': ('Q:', ' '),
+        'data.source': '',
+        'data.mixture': (('arithmetic', 3), ('a.jsonl', 0.5)),
+      }
+    ).to_dict()
     self.save(_state(_shardings()), _progress(1), config=config)
     with self.open() as store:
       self.assertEqual(store.changes_since_saved(config), [])

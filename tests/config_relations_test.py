@@ -363,6 +363,78 @@ class TogetherTest(RulesCase):
       'holds no problems out for evaluation; change --config.eval.source',
     )
 
+  def test_a_mixture_takes_the_place_of_the_source(self):
+    mixed = (('arithmetic', 3), ('a.jsonl', 1))
+    self.assert_refused(
+      {'data.mixture': mixed},
+      "data.source (arithmetic) must be '' where data.mixture names the "
+      'sources; change --config.data.source or --config.data.mixture',
+    )
+    config_rules.validate(_config({'data.source': '', 'data.mixture': mixed}))
+
+  @parameterized.parameters(
+    (
+      (('arithmetic', 1), ('', 1)),
+      "data.mixture must not name the source ''",
+    ),
+    (
+      (('arithmetic', 1), ('a', 1), ('arithmetic', 2)),
+      "data.mixture must name each source once, not 'arithmetic' 2 times",
+    ),
+  )
+  def test_a_mixture_names_each_source_once(self, mixed, message):
+    self.assert_refused(
+      {'data.source': '', 'data.mixture': mixed},
+      f'{message}; change --config.data.mixture',
+    )
+
+  def test_a_mixture_has_no_tail(self):
+    changes = {'data.source': '', 'data.mixture': (('arithmetic', 1),)}
+    self.assert_refused(
+      changes | {'data.tail': 'drop'},
+      'data.tail (drop) must be keep where data.mixture is given: the epochs '
+      'of its sources do not end together; change --config.data.tail or '
+      '--config.data.mixture',
+    )
+    config_rules.validate(_config({'data.tail': 'drop'}))
+
+  def test_a_mixture_of_files_needs_a_file_to_evaluate_on(self):
+    mixed = (('a.jsonl', 1), ('b.jsonl', 1))
+    self.assert_refused(
+      {'data.source': '', 'data.mixture': mixed},
+      'eval.source must name a file of problems: data.mixture (a.jsonl, '
+      'b.jsonl) holds no problems out for evaluation; change '
+      '--config.eval.source',
+    )
+
+  @parameterized.parameters(
+    {'data.source': 'task:gcd'},
+    {'data.source': 'a.jsonl', 'eval.source': 'task:gcd'},
+  )
+  def test_tasks_must_hold_problems_out(self, **changes):
+    config_rules.validate(_config(changes))
+    self.assert_refused(
+      changes | {'data.task.held_out_frac': 0.0},
+      'data.task.held_out_frac (0.0) must be above 0, or eval.source name a '
+      'file of problems; change --config.data.task.held_out_frac or '
+      '--config.eval.source',
+    )
+
+  def test_one_source_of_a_mixture_may_hold_nothing_out(self):
+    changes = {
+      'data.source': '',
+      'data.mixture': (('arithmetic', 1), ('task:gcd', 1)),
+      'data.arithmetic.held_out_frac': 0.0,
+    }
+    config_rules.validate(_config(changes))
+    self.assert_refused(
+      changes | {'data.task.held_out_frac': 0.0},
+      'data.arithmetic.held_out_frac or data.task.held_out_frac (0.0) must be '
+      'above 0, or eval.source name a file of problems; change '
+      '--config.data.arithmetic.held_out_frac or '
+      '--config.data.task.held_out_frac or --config.eval.source',
+    )
+
   def test_arithmetic_must_hold_problems_out(self):
     self.assert_refused(
       {'data.arithmetic.held_out_frac': 0.0},

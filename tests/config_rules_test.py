@@ -86,6 +86,28 @@ class AloneTest(RulesCase):
     )
 
   @parameterized.parameters(
+    ('data.task.problems', 0, 'at least 1'),
+    ('data.task.seed', -1, 'from 0 to 2**32 - 1'),
+    ('data.task.held_out_frac', 1.0, 'at least 0 and below 1'),
+  )
+  def test_number_of_tasks_out_of_range(self, path, value, rule):
+    message = f'{path} ({value}) must be {rule}; change --config.{path}'
+    for key in ('data.source', 'eval.source'):
+      self.assert_refused({path: value, key: 'task:gcd'}, message)
+    mixed = {'data.source': '', 'data.mixture': (('task:gcd', 1),)}
+    self.assert_refused({path: value, **mixed}, message)
+    config_rules.validate(_config({path: value}))  # there are no tasks
+
+  @parameterized.parameters(0, -1.5)
+  def test_weight_out_of_range(self, weight):
+    mixed = (('arithmetic', 1), ('task:gcd', weight))
+    self.assert_refused(
+      {'data.source': '', 'data.mixture': mixed},
+      f"the weight of 'task:gcd' in data.mixture ({weight}) must be above 0; "
+      'change --config.data.mixture',
+    )
+
+  @parameterized.parameters(
     ('objective.clip_low', 0.0),
     ('objective.clip_high', 0.0),
     ('optim.weight_decay', 0.0),
@@ -125,6 +147,7 @@ class AloneTest(RulesCase):
     ),
     ('data.unwinnable', 'lose', 'drop, keep'),
     ('data.overlong', 'cut', 'error, drop'),
+    ('data.tail', 'cut', 'keep, drop'),
     ('model.compute_dtype', 'float16', 'float32, bfloat16'),
     ('model.remat', 'all', 'none, dots, full'),
   )

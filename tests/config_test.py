@@ -18,6 +18,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 _STOPS = 'rollout.stop_strings'
+_MIXED = 'data.mixture'
+_PAIRS = "pairs in brackets, as (('a', 3), ('b', 1))"
 
 
 class ConfigCase(parameterized.TestCase):
@@ -107,6 +109,20 @@ class LoadTest(ConfigCase):
   def test_file_may_give_texts_as_a_list(self):
     loaded = config.load(self.file("c.rollout.stop_strings = ['Q:']"))
     self.assertEqual(loaded.rollout.stop_strings, ('Q:',))
+
+  @parameterized.parameters(
+    "(('arithmetic', 3), ('a.jsonl', 0.5))",
+    "[['arithmetic', 3], ['a.jsonl', 0.5]]",
+    "('arithmetic', 3), ('a.jsonl', 0.5)",
+  )
+  def test_a_mixture_is_pairs(self, text):
+    loaded = config.load(
+      self.file(''), ['--config.data.source=', f'--config.{_MIXED}={text}']
+    )
+    pairs = (('arithmetic', 3), ('a.jsonl', 0.5))
+    self.assertEqual(loaded.data.mixture, pairs)
+    file = self.file(f"c.data.source = ''\nc.{_MIXED} = {text}")
+    self.assertEqual(config.load(file).data.mixture, pairs)
 
   def test_file_may_take_an_argument(self):
     file = self.file('c.optim.lr = {"slow": 1e-7}[arg]', arg='arg')
@@ -257,6 +273,13 @@ class WrongTypeTest(ConfigCase):
     (_STOPS, "('Q:', 1)", "texts in brackets, as ('a', 'b')"),
     (_STOPS, "('Q:',", "texts in brackets, as ('a', 'b')"),
     (_STOPS, 'none', "texts in brackets, as ('a', 'b')"),
+    (_MIXED, 'a', _PAIRS),
+    (_MIXED, "('a', 1)", _PAIRS),
+    (_MIXED, "(('a', '1'),)", _PAIRS),
+    (_MIXED, "(('a', True),)", _PAIRS),
+    (_MIXED, "(('a', 1e999),)", _PAIRS),
+    (_MIXED, "(('a', 1, 2),)", _PAIRS),
+    (_MIXED, "((1, 'a'),)", _PAIRS),
   )
   def test_flag_names_the_type(self, path, text, kind):
     self.assert_told(
@@ -280,6 +303,7 @@ class WrongTypeTest(ConfigCase):
     ('train.steps', None, 'a whole number'),
     ('optim.lr', float('nan'), 'a finite number'),
     (_STOPS, (1,), "texts in brackets, as ('a', 'b')"),
+    (_MIXED, ('a', 1), _PAIRS),
   )
   def test_file_names_key_and_type(self, path, value, kind):
     shown = f'float("{value}")' if isinstance(value, float) else value

@@ -16,6 +16,14 @@ class FieldsTest(parameterized.TestCase):
       [('user', 'p')],
     )
 
+  def test_an_integer_may_be_a_float(self):
+    self.assertEqual(fields.answer(27.0, 'f:1', 'x'), '27')
+    self.assertEqual(fields.answer(-0.0, 'f:1', 'x'), '0')
+    # 2^53 is also what 2^53 + 1 becomes.
+    for value in (2.5, 2.0**53, float('nan'), float('-inf')):
+      with self.assertRaisesRegex(ValueError, 'a string or an integer, got'):
+        fields.answer(value, 'f:1', 'x')
+
   def test_an_error_names_place_and_field(self):
     for read, value, words in (
       (fields.text, 3, 'a string, got 3'),

@@ -1,11 +1,13 @@
 """Tests of `dapo_jax.rewards.graders`."""
 
 import contextlib
+import subprocess
 import sys
 
+import pytest
 from absl.testing import absltest, parameterized
 
-from dapo_jax.data import records, templates
+from dapo_jax.data import records, tasks, templates
 from dapo_jax.rewards import answers, graders, verifier_pools, verifiers
 
 _LIMITS = verifier_pools.Limits(processes=1, limit_s=20.0, memory_gib=1.0)
@@ -79,6 +81,38 @@ class GradersTest(parameterized.TestCase):
         self.assertFalse(grade(f'It is simple.\n{wrong}', prompt).correct)
         # Nor is the request an answer, if a response repeats it.
         self.assertFalse(grade(text, prompt).correct)
+
+  @parameterized.parameters(
+    ('equivalence', 'Answer: {}'),
+    ('equivalence_box', '\\boxed{{{}}}'),
+    ('dapo', 'Answer: {}'),
+    ('dapo_strict_box', '\\boxed{{{}}}'),
+  )
+  def test_a_generated_task_is_judged_by_its_verifier(self, name, form):
+    pytest.importorskip('reasoning_gym')
+    train, _ = tasks.load(
+      'task:syllogism', problems=8, seed=0, held_out_frac=0.0
+    )
+    grader = self._grader(name)
+    for prompt in train[:2]:
+      other = {'Yes': 'No', 'No': 'Yes'}[prompt.gold]
+      say = lambda answer: f'Let me see.\n{form.format(answer)}'
+      grade = lambda text, prompt=prompt: grader.grade(text, prompt)
+      self.assertEqual(grade(say(prompt.gold)), (1.0, True, prompt.gold))
+      self.assertFalse(grade(say(other)).correct)
+      self.assertFalse(grade(say(f'{prompt.gold} or {other}')).correct)
+      none = grade(f'It is {prompt.gold}')
+      self.assertEqual(none, (-1.0, False, answers.NO_ANSWER))
+
+  def test_the_parent_does_not_load_what_judges_tasks(self):
+    code = (
+      'import sys; from dapo_jax.rewards import graders; '
+      'print("reasoning_gym" in sys.modules)'
+    )
+    done = subprocess.run(
+      [sys.executable, '-c', code], capture_output=True, text=True
+    )
+    self.assertEqual(done.stdout.strip(), 'False', done.stderr)
 
   def test_what_has_no_verdict_is_wrong_and_counted(self):
     limits = _LIMITS._replace(limit_s=1e-6)

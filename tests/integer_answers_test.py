@@ -131,6 +131,12 @@ class ByRuleTest(parameterized.TestCase):
     ('(1/2,4)', 'Which point is it?', 'tuple'),
     ('(\\pi,4)', 'Which point is it?', 'tuple'),
     ('(1,2),(3,4)', 'Which points are they?', 'several'),
+    # 1000 and 2, or three entries?
+    ('(1,000,2)', 'Which point is it?', 'ambiguous'),
+    ('\\sqrt{-3}', 'Find $\\sum_{i=1}^n a_i$.', 'ambiguous'),
+    ('\\frac{1}{x}', 'Simplify it for $x > 0$.', 'variables'),
+    ('5 and 6', 'Which are they?', 'several'),
+    ('1.25', 'How far is it, to the hundredths place?', 'decimal'),
     ('1,-2', 'Solve it.', 'several'),
     ('58,500', 'List all of them, with commas.', 'several'),
     ('1,2^\\circ', 'Which angles?', 'several'),

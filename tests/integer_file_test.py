@@ -188,13 +188,21 @@ class RunTest(parameterized.TestCase):
     self.refused.unlink()
     self.assertEqual(self._run(kept)[0], kept)
 
-  def test_an_endpoint_that_fails_midway_costs_only_what_is_left(self):
+  def test_fields_that_are_null_are_none(self):
+    # As parquet has them where other rows have them.
+    nulls = {'prompt': None, 'messages': None, 'solution': None}
+    [row], _, _ = self._run([_SURD | nulls])
+    self.assertNoCommonElements(row, nulls)
+    self.assertEqual(row['answer'], 19)
+
+  @parameterized.parameters(openai_client.EndpointError, KeyboardInterrupt)
+  def test_what_ends_the_model_midway_costs_only_what_is_left(self, error):
     calls = []
 
     def failing(prompts):
       calls.append(len(prompts))
       if len(calls) > 2:
-        raise openai_client.EndpointError('gone')
+        raise error
       return _model(prompts)
 
     # 64 rows at a time: rewritten by the first call, solved by the second.
@@ -208,6 +216,11 @@ class RunTest(parameterized.TestCase):
       {row['refused_for'] for row in refused}, {'endpoint_failed'}
     )
 
+  def test_a_folder_that_can_not_be_is_told_before_the_model_is_asked(self):
+    (self.folder / 'new').write_text('mine')
+    with self.assertRaisesRegex(ValueError, 'new must be a folder'):
+      self._run([_NAME], model=self.fail)
+
   def test_an_endpoint_that_never_answers_is_an_error(self):
     def failing(prompts):
       raise openai_client.EndpointError('gone')
@@ -220,7 +233,7 @@ class RunTest(parameterized.TestCase):
   def test_nothing_is_overwritten(self, name):
     self.out.parent.mkdir()
     (self.out.parent / name).write_text('mine')
-    with self.assertRaisesRegex(ValueError, f'{name} exists already; name'):
+    with self.assertRaisesRegex(ValueError, f'{name} exists already; '):
       self._run([_SURD])
     self.assertEqual((self.out.parent / name).read_text(), 'mine')
 

@@ -1,6 +1,7 @@
 """Tests of `dapo_jax.data.integer_prompts`."""
 
 import re
+import time
 
 from absl.testing import absltest, parameterized
 
@@ -37,10 +38,21 @@ class ProposalTest(parameterized.TestCase):
     _REPLY.replace('Find $k$.', 'Find <integer>6</integer>.'),
     _REPLY.replace('<solution>It is 6.</solution>\n', ''),
     _REPLY.replace('format>', 'FORMAT>'),
+    _REPLY.replace('Find $k$.', 'Find $k$. <refuse>It.</refuse>'),
+    # Half of a character that takes two in JSON.
+    _REPLY.replace('Find $k$.', 'Find \ud835.'),
     '<think>' + _REPLY + '</think>',
   )
   def test_anything_else_is_refused(self, reply):
     self.assertEqual(integer_prompts.proposal(reply), 'reply_form')
+
+  def test_a_model_that_repeats_itself_is_refused_at_once(self):
+    # To try where each part ends would take minutes.
+    middle = '</format><problem>b</problem><solution>c</solution>'
+    start = time.monotonic()
+    reply = '<format>a' + 1000 * middle
+    self.assertEqual(integer_prompts.proposal(reply), 'reply_form')
+    self.assertLess(time.monotonic() - start, 5.0)
 
   def test_the_model_may_decline(self):
     reply = '<refuse>It is a name.</refuse>'

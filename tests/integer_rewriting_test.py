@@ -101,6 +101,27 @@ class RefusedTest(parameterized.TestCase):
     self.assertEqual(_transform([_INTERVAL], model), [(None, reason)])
     self.assertLen(model.asked, 1)
 
+  @parameterized.parameters(
+    '\\frac{11}{35}',
+    '\\dfrac{11} {35}',
+    '\\left( \\tfrac{11}{35} \\right)',
+    'the sum is 46, so give it',
+  )
+  def test_the_answer_in_another_dress_is_given_away(self, leak):
+    problem = ('How long is it?', '$\\frac{11}{35}$')
+    model = _Model([_reply(46, f'It is ${leak}$. Find $m + n$.')])
+    self.assertEqual(_transform([problem], model), [(None, 'gives_away')])
+
+  def test_a_part_of_a_longer_number_gives_nothing_away(self):
+    problem = ('Of 3500, how long is it?', '\\frac{11}{35}')
+    model = _Model([_reply(46, 'Of 4600 and $\\frac{11}{350}$, find $m + n$.')])
+    self.assertEqual(_transform([problem], model)[0].reason, '')
+
+  def test_a_statement_that_stays_is_not_rewritten(self):
+    # Its integer is right, and nobody would be asked for it.
+    model = _Model([_reply(19, 'How  long is it?')])
+    self.assertEqual(_transform([_SURD], model), [(None, 'not_rewritten')])
+
   def test_what_the_statement_says_already_is_not_given_away(self):
     problem = ('Is $f(x)$ on (0, 9) negative?', '(0,9)')
     model = _Model([_reply(2, 'On $(0,9)$, which?')], [2, 2, 2])

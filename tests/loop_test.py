@@ -507,6 +507,39 @@ class DevicesTest(_StraightTest):
     self.assertLen(_metrics(self.folder), 8)
 
 
+class MixtureTest(_Test):
+  def test_a_run_goes_on_in_the_middle_of_an_order(self):
+    source = self.new_folder() / 'sums.jsonl'
+    source.write_text(
+      ''.join(
+        json.dumps({'problem': f'{i}+2=?', 'answer': str(i + 2)}) + '\n'
+        for i in range(5)
+      )
+    )
+    # Rounds of 6 are no multiple of the order's 5 draws.
+    changes = {
+      **_ALL,
+      'data.source': '',
+      'data.mixture': (('arithmetic', 3), (str(source), 2)),
+      'train.steps': 2,
+    }
+    config = tiny_run.policy_config(changes)
+    straight = self.new_folder()
+    _train(config, straight)
+    _train(tiny_run.policy_config({**changes, 'train.steps': 1}), self.folder)
+    self.assertIn('resumed after step 1', _train(config, self.folder))
+    (state, progress), (straight_state, straight_progress) = (
+      _saved(config, folder) for folder in (self.folder, straight)
+    )
+    self.assert_trees_equal(state, straight_state)
+    self.assertEqual(progress.next_ordinal, straight_progress.next_ordinal)
+    samples = [
+      (folder / 'samples.jsonl').read_text()
+      for folder in (self.folder, straight)
+    ]
+    self.assertEqual(*samples)
+
+
 class LimitTest(_Test):
   """No answer is ever right, so that every group is uniform."""
 

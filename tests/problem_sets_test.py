@@ -17,6 +17,8 @@ class RefusalTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('aime24', r'\frac12', 'answer no integer'),
+    # Digits to Python, but none that a response would have.
+    ('aime24', '\u0662\u0665', 'answer no integer'),
     ('dapo_math_17k', '2.5', 'answer no integer'),
     ('math500', r'\frac12', ''),
     ('gsm8k', '2.5', ''),
@@ -37,7 +39,15 @@ class RefusalTest(parameterized.TestCase):
 
 class ComparableTest(parameterized.TestCase):
   @parameterized.parameters(
-    ('025', '25'), (' $-3$ ', '-3'), ('1/2', '1/2'), ('$x$', 'x')
+    ('025', '25'),
+    (' $-3$ ', '-3'),
+    ('25.0', '25'),
+    ('-00', '0'),
+    ('1/2', '1/2'),
+    ('2.50', '2.50'),
+    ('$x$', 'x'),
+    # More digits than Python makes an integer of.
+    ('0' + '9' * 5000, '9' * 5000),
   )
   def test_ways_to_write_an_answer_are_equal(self, answer, expected):
     self.assertEqual(problem_sets.comparable(answer), expected)

@@ -4,6 +4,7 @@ import json
 import pathlib
 import tempfile
 
+import pytest
 from absl.testing import absltest, parameterized
 
 import tiny_run
@@ -69,6 +70,26 @@ class DataTest(_Test):
           prompt.messages[0].content,
         ],
       )
+
+  def test_tasks_train_and_evaluate_on_different_problems(self):
+    pytest.importorskip('reasoning_gym')
+    changes = {'data.source': 'task:chain_sum', 'data.task.problems': 200}
+    train, held_out = prompts.load(tiny_run.config(changes))
+    self.assertLen(held_out, 6)
+    texts = {p.messages[0].content for p in train}
+    self.assertEmpty(texts & {p.messages[0].content for p in held_out})
+    # As a source to evaluate on, it is what it holds out.
+    changes = {**changes, 'data.source': 'arithmetic'}
+    changes['eval.source'] = 'task:chain_sum'
+    self.assertEqual(prompts.load(tiny_run.config(changes))[1], held_out)
+
+  def test_examples_keep_what_a_prompt_is_judged_by(self):
+    pytest.importorskip('reasoning_gym')
+    changes = {'data.source': 'task:chain_sum', 'data.task.problems': 200}
+    plain, _ = prompts.load(tiny_run.config(changes))
+    shown, _ = prompts.load(tiny_run.config({**changes, 'data.shots': 1}))
+    self.assertEqual([p.task for p in shown], [p.task for p in plain[1:]])
+    self.assertNotEqual(shown[0].id, plain[1].id)
 
   def test_examples_that_leave_nothing_to_train_on_name_the_flag(self):
     with self.assertRaisesRegex(
@@ -137,6 +158,89 @@ class DataTest(_Test):
       ['1+1=?\n', 'Answer: 2'], path, vocab_size=280
     )
     return str(path)
+
+
+class MixtureTest(_Test):
+  def _config(self, mixture, changes=None):
+    return tiny_run.config(
+      {'data.source': '', 'data.mixture': mixture, **(changes or {})}
+    )
+
+  def test_prompts_know_their_source(self):
+    file = self.jsonl('a.jsonl', [('1?', '1'), ('2?', '2')])
+    train, held_out = prompts.load(self._config(((file, 1), ('arithmetic', 2))))
+    alone, alone_held_out = prompts.load(tiny_run.config())
+    self.assertEqual([p.source for p in train[:3]], [file, file, 'arithmetic'])
+    self.assertEqual([p._replace(source='') for p in train[2:]], alone)
+    # The file holds none out.
+    self.assertEqual([p._replace(source='') for p in held_out], alone_held_out)
+
+  def test_what_is_held_out_is_in_proportion(self):
+    pytest.importorskip('reasoning_gym')
+    mixed = (('arithmetic', 1), ('task:gcd', 2))
+    _, held_out = prompts.load(self._config(mixed, {'data.task.problems': 100}))
+    # At 1/2, 3/2, ... and at 1/4, 3/4, 5/4, 7/4, ...
+    self.assertEqual(
+      [p.dataset for p in held_out],
+      ['gcd', 'arithmetic', 'gcd', 'gcd', 'arithmetic', 'gcd'],
+    )
+
+  def test_of_one_problem_in_two_sources_the_first_is_kept(self):
+    first = self.jsonl('a.jsonl', [('1?', '1'), ('2?', '2')])
+    (self.folder / 'b').mkdir()
+    # The same file's name, so that the ids are the same.
+    second = self.jsonl('b/a.jsonl', [('2?', '2'), ('3?', '3')])
+    config = self._config(
+      ((first, 1), (second, 1), ('arithmetic', 1)),
+    )
+    with self.assertLogs('absl', level='WARNING') as logs:
+      train, _ = prompts.load(config)
+    self.assertEqual([p.gold for p in train[:3]], ['1', '2', '3'])
+    self.assertEqual([p.source for p in train[:3]], [first, first, second])
+    self.assertIn(f'dropped 1 of 2 problems of {second} that', logs.output[0])
+
+  def test_examples_are_the_first_source_s(self):
+    file = self.jsonl('a.jsonl', [('1?', '1'), ('2?', '2')])
+    mixed = (('arithmetic', 1), (file, 1))
+    train, _ = prompts.load(self._config(mixed, {'data.shots': 1}))
+    self.assertLen(train[-1].messages, 3)
+    self.assertEqual(train[-1].source, file)
+    with self.assertRaisesRegex(ValueError, r'leaves none of the 2 training'):
+      prompts.load(self._config(mixed[::-1], {'data.shots': 2}))
+
+
+class StreamOfTest(_Test):
+  def test_a_mixture_is_drawn_by_weight(self):
+    file = self.jsonl('a.jsonl', [('1?', '1'), ('2?', '2')])
+    config = tiny_run.config(
+      {'data.source': '', 'data.mixture': ((file, 1), ('arithmetic', 3))}
+    )
+    train, _ = prompts.load(config)
+    made = prompts.stream_of(train, config, round_prompts=6)
+    draws = made.take(0, 40)
+    self.assertEqual(sum(d.prompt.source == file for d in draws), 10)
+    self.assertEqual({d.epoch for d in draws}, {0, 1, 2, 3, 4})
+    with self.assertRaisesRegex(
+      ValueError, r"no prompt of 'arithmetic' is left .*--config\.data\.mixt"
+    ):
+      prompts.stream_of(train[:2], config, round_prompts=6)
+
+  def test_one_source_is_a_stream_with_or_without_its_tail(self):
+    config = tiny_run.config()
+    train, _ = prompts.load(config)
+    # 4 prompts a step, 1.5 times.
+    self.assertEqual(prompts.round_prompts(config), 6)
+    self.assertLen(
+      prompts.stream_of(train, config, round_prompts=6), len(train)
+    )
+    config = tiny_run.config({'data.tail': 'drop'})
+    for size in (6, 32):
+      made = prompts.stream_of(train, config, round_prompts=size)
+      self.assertLen(made, len(train) // size * size)
+
+  def test_a_round_without_the_filter_is_a_step(self):
+    config = tiny_run.config({'filter.enabled': False})
+    self.assertEqual(prompts.round_prompts(config), 4)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """Tests of `dapo_jax.data.row_files`; more on JSON Lines is in sources_test."""
 
+import gzip
 import pathlib
 import tempfile
 
@@ -42,6 +43,42 @@ class RowsTest(absltest.TestCase):
     file.write_bytes(b'PAR1 and no more')
     with self.assertRaisesRegex(
       ValueError, r'a\.parquet cannot be read as parquet: .*; change --from'
+    ):
+      self._rows(file)
+
+  def test_so_is_one_that_is_damaged_in_the_middle(self):
+    file = self.folder / 'a.parquet'
+    rows = [{'a': f'{number:032}'} for number in range(1000)]
+    parquet.write_table(
+      pyarrow.Table.from_pylist(rows), file, compression='zstd'
+    )
+    content = bytearray(file.read_bytes())
+    content[100:200] = bytes(100)
+    file.write_bytes(content)
+    with self.assertRaisesRegex(
+      ValueError, r'a\.parquet cannot be read as parquet: .*; change --from'
+    ):
+      self._rows(file)
+
+  def test_a_compressed_file_is_told(self):
+    file = self.folder / 'a.jsonl.gz'
+    file.write_bytes(gzip.compress(b'{"a": 1}'))
+    with self.assertRaisesRegex(
+      ValueError, r'a\.jsonl\.gz is compressed; unpack it first, .*--from'
+    ):
+      self._rows(file)
+
+  def test_brackets_without_end_are_an_error(self):
+    file = self.folder / 'a.jsonl'
+    file.write_text('[' * 100_000)
+    with self.assertRaisesRegex(ValueError, 'a.jsonl:1: expected a JSON obj'):
+      self._rows(file)
+
+  def test_a_field_that_is_there_twice_is_an_error(self):
+    file = self.folder / 'a.jsonl'
+    file.write_text('{"b": 1, "a": {"c": 1}, "b": 1}\n')
+    with self.assertRaisesRegex(
+      ValueError, 'a.jsonl:1: expected a JSON object; field `b` is there twice'
     ):
       self._rows(file)
 

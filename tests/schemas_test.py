@@ -33,6 +33,11 @@ class ReadTest(parameterized.TestCase):
     {'prompt': 'Give Answer: $Answer\n\n1+1=?\n\nAs "Answer:".', 'answer': '2'},
     {'messages': [{'role': 'user', 'content': '1+1=?'}], 'answer': '2'},
     {'question': '1+1=?', 'answer': '#### 2'},
+    # As AMC 2023 is published.
+    {'question': '1+1=?', 'answer': '2'},
+    {'question': '1+1=?', 'problem': '1+1=?', 'answer': 2.0},
+    # As parquet has rows that differ in their fields.
+    {'problem': '1+1=?', 'prompt': None, 'answer': '2', 'reward_model': None},
     {'problem': '1+1=?', 'level': 'Level 1', 'solution': r'It is \boxed{2}.'},
     _verl('1+1=?', '2'),
   )
@@ -82,8 +87,14 @@ class ReadTest(parameterized.TestCase):
     self.assertEqual(problem.solution, solution)
 
   @parameterized.named_parameters(
-    ('two_texts', {'problem': 'p', 'question': 'p'}, 'expected one of'),
-    ('gsm8k', {'question': 'p', 'answer': '2'}, '`answer` must end in a line'),
+    ('two_texts', {'problem': 'p', 'question': 'q'}, 'expected one of'),
+    ('no_text', {'problem': None, 'answer': '2'}, 'expected one of'),
+    (
+      'gsm8k',
+      {'question': 'p', 'answer': 'It is 2.'},
+      '`answer` must end in a line',
+    ),
+    ('source', {'problem': 'p', 'answer': '2', 'source': 3}, '`source` must'),
     (
       'math',
       {'problem': 'p', 'solution': 'It is 2.'},
@@ -114,6 +125,12 @@ class LastBoxedTest(parameterized.TestCase):
     (r'\boxed{1} and \boxed{a_{b_{c}}} more}', 'a_{b_{c}}'),
     (r'\boxed{\{1\}}', r'\{1\}'),
     (r'\boxed{1', ''),
+    (r'\fbox{2}', '2'),
+    (r'\boxed {2}', '2'),
+    (r'So $x = \boxed 12$, which is $3 \cdot 4$.', '12'),
+    (r'\boxed{1}, no, $\boxed\frac12$', r'\frac12'),
+    (r'\boxed 2', ''),
+    (r'\boxedtext{2}', ''),
   )
   def test_braces_are_balanced(self, text, content):
     self.assertEqual(schemas.last_boxed(text), content)

@@ -24,6 +24,10 @@ class CueTest(parameterized.TestCase):
   @parameterized.parameters(
     ('Write $3/20$ as a decimal.', True),
     ('Round to the nearest tenth.', True),
+    ('How far is it, to the hundredths place?', True),
+    ('Use $\\pi \\approx 3.14$.', True),
+    ('Give it correct to two places.', True),
+    ('In which place is she?', False),
     ('Find the area of the square.', False),
     ('[asy] // nearest [/asy] Find the area.', False),
   )

@@ -92,6 +92,66 @@ class TakeTest(parameterized.TestCase):
     self.assertEqual(_rows(made.take(0, 3)), [0, 1, 2])
 
 
+class ComponentTest(absltest.TestCase):
+  def test_the_first_has_the_order_of_a_single_source(self):
+    first = stream.Stream(_prompts(5), seed=0, shuffle=True, component=0)
+    self.assertEqual(first.take(0, 10), _stream(5).take(0, 10))
+
+  def test_each_has_orders_of_its_own(self):
+    orders = {
+      tuple(
+        _rows(
+          stream.Stream(
+            _prompts(30), seed=seed, shuffle=True, component=component
+          ).take(30 * epoch, 30)
+        )
+      )
+      for seed in (0, 1)
+      for component in range(3)
+      for epoch in (0, 1)
+    }
+    self.assertLen(orders, 12)
+
+
+class MultipleOfTest(parameterized.TestCase):
+  def _stream(self, count, multiple_of, *, shuffle=True):
+    return stream.Stream(
+      _prompts(count), seed=0, shuffle=shuffle, multiple_of=multiple_of
+    )
+
+  def test_an_epoch_ends_with_a_round(self):
+    # 5 prompts in rounds of 2: 4 draws of the orders of the test above, 0 2 1
+    # 4 3 and 3 2 4 1 0.
+    prompts = self._stream(5, 2)
+    self.assertLen(prompts, 4)
+    draws = prompts.take(0, 8)
+    self.assertEqual(_rows(draws), [0, 2, 1, 4, 3, 2, 4, 1])
+    self.assertEqual([d.epoch for d in draws], [0] * 4 + [1] * 4)
+    self.assertEqual([d.ordinal for d in draws], list(range(8)))
+    self.assertEqual(prompts.take(3, 3), draws[3:6])
+
+  def test_another_rest_is_left_out_each_epoch(self):
+    prompts = self._stream(5, 4)
+    left = {10 - sum(_rows(prompts.take(4 * epoch, 4))) for epoch in range(100)}
+    self.assertEqual(left, {0, 1, 2, 3, 4})
+
+  def test_without_shuffling_the_rest_is_the_same(self):
+    prompts = self._stream(5, 2, shuffle=False)
+    self.assertEqual(_rows(prompts.take(0, 8)), [0, 1, 2, 3] * 2)
+
+  def test_where_rounds_divide_the_data_nothing_is_left_out(self):
+    self.assertEqual(self._stream(6, 3).take(0, 14), _stream(6).take(0, 14))
+
+  def test_fewer_prompts_than_a_round_name_the_flags(self):
+    self.assertLen(self._stream(4, 4), 4)
+    with self.assertRaisesRegex(
+      ValueError,
+      r'epoch of 3 prompts: a round draws 4; change --config\.data\.tail, '
+      r'--config\.rollout\.prompts_per_step, .*--config\.sft\.examples',
+    ):
+      self._stream(3, 4)
+
+
 class StreamTest(parameterized.TestCase):
   def test_its_length_is_an_epoch(self):
     self.assertLen(_stream(5), 5)

@@ -78,6 +78,7 @@ TESTED_IN = {
   'dapo_jax/data_command.py': 'tests/main_test.py',
   'dapo_jax/config_keys.py': 'tests/config_test.py',
   'dapo_jax/rewards/verdicts.py': 'tests/reward_test.py',
+  'dapo_jax/rewards/tasks.py': 'tests/task_verdicts_test.py',
 }
 # Written so that this line is not one of those it finds.
 _UNWANTED = re.compile('TO[D]O|FIX[M]E|XX[X]')

@@ -109,6 +109,13 @@ class RunTest(_Test):
         },
       )
 
+  def test_an_epoch_ends_with_a_batch_of_its_own_size(self):
+    # A round of the rollout, 6, would fit into the 100 sums.
+    with self.assertRaisesRegex(
+      ValueError, r'a round draws 200; .*--config\.sft\.examples_per_step'
+    ):
+      _run(self.folder, {'data.tail': 'drop', 'sft.examples_per_step': 200})
+
 
 class CriticTest(_Test):
   @parameterized.parameters(False, True)

@@ -84,6 +84,18 @@ class FolderTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'got none; change --from'):
       tfds_folder.name(self.folder / 'one/a_set/none', flags='--from')
 
+  def test_damaged_files_are_an_error_that_names_the_folder(self):
+    folder = self.folder / 'damaged'
+    tfds_folder.write(self.rows[:1], folder, name='d_set', description='Sums.')
+    [records] = folder.rglob('*array_record*')
+    [info] = folder.rglob('dataset_info.json')
+    for file in (records, info):
+      file.write_text('')
+      with self.assertRaisesRegex(
+        ValueError, r'd_set/1\.0\.0 cannot be read.*; change --from'
+      ):
+        list(tfds_folder.read(folder, flags='--from'))
+
   def test_needs_neither_tensorflow_nor_jax(self):
     code = (
       'import pathlib, sys\n'

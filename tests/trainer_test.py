@@ -79,6 +79,15 @@ class TrainerTest(absltest.TestCase):
     )
     np.testing.assert_allclose(direction['block']['q'], [0.6, -0.3], rtol=1e-6)
 
+  def test_an_epoch_may_end_with_a_round(self):
+    count = len(self._trainer().parts.train_prompts)
+    self.assertLen(self._trainer().stream, count)
+    # 1.5 times 4 prompts: a multiple of 6.
+    drop = {'data.tail': 'drop'}
+    self.assertLen(self._trainer(drop).stream, count // 6 * 6)
+    with self.assertRaisesRegex(ValueError, r'--config\.data\.tail, '):
+      self._trainer({**drop, 'rollout.prompts_per_step': 400})
+
   def test_prompts_come_in_the_order_of_the_seed(self):
     order = lambda **changes: [
       d.prompt.id for d in self._trainer(changes).stream.take(0, 50)

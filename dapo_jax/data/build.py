@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dapo_jax.data import (
+  output_files,
   problem_sets,
   records,
   row_files,
@@ -62,8 +63,7 @@ def run(
   problem_set = _problem_set(name)
   folder = pathlib.Path(out)
   target = tfds_folder.path(folder, name)
-  if target.exists():
-    raise ValueError(f'{target} exists already; remove it or change --out')
+  output_files.check_free(target)
   merged = merge(_rows(sources), problem_set)
   if merged.conflicts and conflicts == 'error':
     raise ValueError(_conflict_error(merged.conflicts))
@@ -73,9 +73,14 @@ def run(
       f'({_reasons(merged)}); change --from'
     )
   rows = [_stored(problem, name) for problem in merged.problems]
-  tfds_folder.write(
-    rows, folder, name=name, description=problem_set.description
-  )
+  try:
+    tfds_folder.write(
+      rows, folder, name=name, description=problem_set.description
+    )
+  except OSError as error:
+    raise ValueError(
+      f'{target} cannot be written: {error}; change --out'
+    ) from error
   print(report(merged, name, problem_set, files_count=len(sources)))
   print(f'wrote {target}, for --config.data.source or --config.eval.source')
 
@@ -86,7 +91,8 @@ def merge(
 ) -> Merged:
   """Returns each problem once, the first of its rows, in their order.
 
-  Problems are the same if their conversations are, spaces aside.
+  Problems are the same if their conversations are, spaces aside. Where all
+  answers are integers, they are written without zeros in front.
 
   Args:
     rows: places and problems.
@@ -100,9 +106,12 @@ def merge(
     if reason:
       dropped[reason] += 1
       continue
-    key = tuple((m.role, *m.content.split()) for m in problem.messages)
+    key = tuple((m.role, ' '.join(m.content.split())) for m in problem.messages)
     counts[key] += 1
     answer = problem_sets.comparable(problem.answer)
+    if problem_set.integer_answers:
+      # The papers' scorer compares texts: to it 25 is no 025.
+      problem = problem._replace(answer=answer)
     firsts.setdefault(key, {}).setdefault(answer, (where, problem))
   clear = [key for key, answers in firsts.items() if len(answers) == 1]
   conflicting = [key for key, answers in firsts.items() if len(answers) > 1]

@@ -34,7 +34,13 @@ def text(value: Any, where: str, field: str) -> str:
 
 
 def answer(value: Any, where: str, field: str) -> str:
-  """Returns a right answer as text; it is text or an integer."""
+  """Returns a right answer as text; it is text or an integer.
+
+  An integer may be a float, such as 27.0, as long as all integers of its size
+  are floats: a column of numbers often has that type.
+  """
+  if isinstance(value, float) and abs(value) < 2**53 and value.is_integer():
+    value = int(value)
   # bool is an int to Python, but "True" is no answer anybody meant.
   if isinstance(value, int) and not isinstance(value, bool):
     return str(value)

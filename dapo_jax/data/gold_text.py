@@ -42,6 +42,7 @@ _UNIT_WORD = re.compile(
 )
 _THOUSANDS = re.compile(r'-?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?')
 _MARKED_COMMA = re.compile(r',\\!\s*(?=[0-9]{3})|\{,\}(?=[0-9]{3})')
+_SEVERAL_WORDS = re.compile(r'(?<!\\)\b(or|and)\b')
 # What shows that an answer is no formula, in the order that is looked in.
 _KINDS = (
   ('matrix', re.compile(r'\\begin|\\langle|\\mathbf')),
@@ -83,9 +84,11 @@ def undressed(answer: str) -> Answer:
   words = re.findall(_TEXT, text)
   if words:
     rest = re.sub(_TEXT, '', text)
-    if re.search(r'\b(or|and)\b', ' '.join(words)):
+    if _SEVERAL_WORDS.search(' '.join(words)):
       raise refusals.Refusal('several')
     raise refusals.Refusal('unit' if re.search('[0-9]', rest) else 'text')
+  if _SEVERAL_WORDS.search(text):
+    raise refusals.Refusal('several')
   for reason, pattern in _KINDS:
     if pattern.search(text):
       raise refusals.Refusal(reason)

@@ -25,6 +25,8 @@ UNCHANGED = 'unchanged'
 
 _INTEGER = re.compile(r'[+-]?[0-9]{1,15}')
 _NUMERAL = re.compile(r'([0-9]+)\s*_\s*(?:\{\s*([0-9]+)\s*\}|([0-9]))')
+# 000 is the end of a number with a comma in it, as in (1,000).
+_LEADING_ZERO = re.compile(r'\s*-?0[0-9]')
 _CENTS = re.compile(r'([0-9]+)\.([0-9]{2})')
 
 
@@ -109,6 +111,8 @@ def _tuple(statement: str, text: str) -> integer_forms.Form:
     raise refusals.Refusal('interval')
   if len(parts) == 2 and not statement_cues.asks_for_tuple(statement):
     raise refusals.Refusal('interval')
+  if any(_LEADING_ZERO.match(part) for part in parts):
+    raise refusals.Refusal('ambiguous')
   values = [
     surds.as_fraction(latex_expressions.parse(part, imaginary=False))
     for part in parts
@@ -122,9 +126,11 @@ def _tuple(statement: str, text: str) -> integer_forms.Form:
 def _formula(statement: str, answer: gold_text.Answer) -> integer_forms.Form:
   """Returns the form of a number or a polynomial."""
   letters = statement_cues.letters(statement)
-  value = latex_expressions.parse(
-    answer.text, imaginary=statement_cues.has_imaginary_unit(statement)
-  )
+  has_unit = statement_cues.has_imaginary_unit(statement)
+  value = latex_expressions.parse(answer.text, imaginary=has_unit)
+  if 'i' in letters and not has_unit:
+    if any(shape.radicand < 0 for shape in value):
+      raise refusals.Refusal('ambiguous')
   variables = {name for shape in value for name, _ in shape.variables}
   if variables:
     if answer.unit:

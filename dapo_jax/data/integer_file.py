@@ -19,6 +19,7 @@ from dapo_jax.data import (
   integer_answers,
   integer_rewriting,
   openai_client,
+  output_files,
   records,
   refusals,
   row_files,
@@ -114,8 +115,7 @@ def run(
   source, out = pathlib.Path(source), pathlib.Path(out)
   refused_out = out.with_name(f'{out.name}.refused.jsonl')
   for path in (out, refused_out):
-    if path.exists():
-      raise ValueError(f'{path} exists already; name another file with --out')
+    output_files.check_free(path)
   rows = [
     _Row(fields, sources.to_prompt(fields, where, dataset=''))
     for where, fields in row_files.rows(source, flags='--from')
@@ -177,10 +177,13 @@ def _by_model(
       outcomes = integer_rewriting.transform(
         problems, complete, votes_count=votes_count
       )
-    except openai_client.EndpointError as error:
+    except (openai_client.EndpointError, KeyboardInterrupt) as error:
       if not start:
         raise
-      logging.error('%s; it is not asked for the rows that are left', error)
+      logging.error(
+        '%s; the model is not asked for the rows that are left',
+        str(error) or 'interrupted',
+      )
       return _without_model(results, asked[start:])
     for index, outcome in zip(chunk, outcomes, strict=True):
       results[index] = _Result(outcome, 'model')
@@ -209,7 +212,11 @@ def _refused(row: _Row, result: _Result) -> dict[str, Any]:
 def _kept(row: _Row, result: _Result) -> dict[str, Any]:
   """Returns the line of a row with an integer answer."""
   found = result.outcome.rewritten
-  fields = {k: v for k, v in row.fields.items() if k not in _REPLACED}
+  fields = {
+    name: value
+    for name, value in row.fields.items()
+    if name not in _REPLACED and value is not None
+  }
   *before, last = row.prompt.messages
   if 'messages' in fields:  # whose turns may have more than role and content
     turn = {**fields['messages'][-1], 'content': found.statement}

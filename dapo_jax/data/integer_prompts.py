@@ -18,6 +18,7 @@ _REPLY = re.compile(
   re.DOTALL,
 )
 _DECLINED = re.compile(r'\s*<refuse>.*?</refuse>\s*', re.DOTALL)
+_ORDER = tuple(f'<{slash}{part}>' for part in _PARTS for slash in ('', '/'))
 _TAG = re.compile(rf'</?(?:{"|".join(_PARTS)}|refuse)>')
 _VOTE = re.compile(rf'<integer>\s*({_INTEGER})\s*</integer>\s*\Z')
 # What a model thought before it replied.
@@ -128,13 +129,14 @@ def proposal(reply: str) -> Proposal | str:
   reply = _THOUGHT.sub('', reply)
   if _DECLINED.fullmatch(reply):
     return 'declined'
+  # Each tag once: of tags without end the pattern would try every choice.
+  if tuple(_TAG.findall(reply)) != _ORDER or not _is_unicode(reply):
+    return 'reply_form'
   match = _REPLY.fullmatch(reply)
   if match is None:
     return 'reply_form'
   form, statement, solution, integer = (part.strip() for part in match.groups())
   if not (form and statement and solution):
-    return 'reply_form'
-  if any(_TAG.search(part) for part in (form, statement, solution)):
     return 'reply_form'
   return Proposal(form, statement, int(integer))
 
@@ -143,3 +145,12 @@ def vote(reply: str) -> int | None:
   """Returns the integer that a solution ends with, None if there is none."""
   match = _VOTE.search(_THOUGHT.sub('', reply))
   return int(match[1]) if match else None
+
+
+def _is_unicode(text: str) -> bool:
+  """Says whether a text can be written: JSON may hold half a character."""
+  try:
+    text.encode('utf-8')
+  except UnicodeEncodeError:
+    return False
+  return True

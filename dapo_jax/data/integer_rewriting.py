@@ -7,14 +7,21 @@ elsewhere the majority of independent solutions of the rewritten problem.
 """
 
 import collections
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dapo_jax.data import integer_answers, integer_prompts, refusals
 
 Complete = Callable[[list[str]], list[str]]
-# Shorter answers, such as `x` or `12`, may stand in a statement by chance.
+# Shorter answers, such as `x` or `12`, may stand in a statement by chance, and
+# so may an integer of one digit.
 _MIN_TELLING_CHARACTERS = 3
+_MIN_TELLING_INTEGER = 10
+# What may stand in a formula or not, and it means the same.
+_DRESS = re.compile(
+  r'\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:! ]|[{}$\s]'
+)
 
 
 class Outcome(NamedTuple):
@@ -91,14 +98,28 @@ def _proposed(
   found = integer_prompts.proposal(reply)
   if isinstance(found, str):
     return found
-  telling, old, new = (
-    ''.join(text.replace('$', '').split())
-    for text in (answer, statement, found.statement)
-  )
-  if len(telling) >= _MIN_TELLING_CHARACTERS:
-    if telling in new and telling not in old:
+  if _bare(found.statement) == _bare(statement):
+    return 'not_rewritten'
+  told = []
+  if len(_bare(answer)) >= _MIN_TELLING_CHARACTERS:
+    told.append(answer)
+  if abs(found.integer) >= _MIN_TELLING_INTEGER:
+    told.append(str(found.integer))
+  for telling in told:
+    if _holds(found.statement, telling) and not _holds(statement, telling):
       return 'gives_away'
   return found
+
+
+def _bare(text: str) -> str:
+  """Returns a text without what doesn't change its meaning."""
+  return _DRESS.sub('', re.sub(r'\\[dt]frac', r'\\frac', text))
+
+
+def _holds(statement: str, telling: str) -> bool:
+  """Says whether a statement holds a formula, and not in a longer number."""
+  formula = re.escape(_bare(telling))
+  return bool(re.search(rf'(?<![0-9.]){formula}(?!\.?[0-9])', _bare(statement)))
 
 
 def _judged(

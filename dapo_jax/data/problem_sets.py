@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from dapo_jax.data import schemas
 
-_INTEGER = re.compile(r'-?\d+')
+# Sign and digits, without the zeros around them that mean nothing.
+_INTEGER = re.compile(r'(-?)0*([0-9]+)(?:\.0+)?')
 
 
 class ProblemSet(NamedTuple):
@@ -65,14 +66,17 @@ def refusal(
       return 'level unknown'
     if problem.level < problem_set.min_level:
       return f'level below {problem_set.min_level}'
-  if problem_set.integer_answers and not _INTEGER.fullmatch(
-    comparable(problem.answer)
-  ):
-    return 'answer no integer'
+  if problem_set.integer_answers:
+    if not _INTEGER.fullmatch(comparable(problem.answer)):
+      return 'answer no integer'
   return ''
 
 
 def comparable(answer: str) -> str:
   """Returns an answer so that its ways to be written are equal: 025 is 25."""
   text = answer.strip().removeprefix('$').removesuffix('$').strip()
-  return str(int(text)) if _INTEGER.fullmatch(text) else text
+  found = _INTEGER.fullmatch(text)
+  if not found:
+    return text
+  sign, digits = found.groups()
+  return digits if digits == '0' else sign + digits

@@ -3,14 +3,12 @@
 Host only.
 """
 
-import bisect
 import collections
-import hashlib
 import itertools
 import random
 from collections.abc import Iterable, Sequence
 
-from dapo_jax.data import records
+from dapo_jax.data import held_out, records
 
 # Enumerating more than this takes longer than it teaches.
 MAX_PROBLEMS_COUNT = 200_000
@@ -62,9 +60,7 @@ def arithmetic(
   ]
   if max_per_terms is not None:
     prompts = _chosen(prompts, max_per_terms)
-  prompts.sort(key=_place)
-  count = bisect.bisect_left(prompts, held_out_frac, key=_place)
-  return prompts[count:], prompts[:count]
+  return held_out.split(prompts, held_out_frac)
 
 
 def _check(
@@ -127,7 +123,9 @@ def _chosen(
   """
   counts = collections.Counter()
   chosen = []
-  for prompt in sorted(prompts, key=lambda p: _hash_frac('choice of ' + p.id)):
+  for prompt in sorted(
+    prompts, key=lambda p: held_out.hash_frac('choice of ' + p.id)
+  ):
     terms_count = prompt.messages[0].content.count('+') + 1
     counts[terms_count] += 1
     if counts[terms_count] <= max_per_terms:
@@ -144,7 +142,7 @@ def _sum(
     f'What is {" + ".join(terms)}?' if in_words else '+'.join(terms) + '=?'
   )
   gold = str(sum(numbers))
-  is_worked = _hash_frac('working of ' + problem) < worked_frac
+  is_worked = held_out.hash_frac('working of ' + problem) < worked_frac
   working = _working(numbers) if is_worked else ''
   return records.make_prompt(
     'arithmetic',
@@ -168,14 +166,3 @@ def _working(numbers: tuple[int, ...]) -> str:
     lines.append('+'.join(map(str, parts)) + f'={sum(parts)}\n')
     carry = sum(parts) // 10
   return ''.join(lines)
-
-
-def _place(prompt: records.Prompt) -> float:
-  """Returns where a problem stands in the lists, from 0 to 1."""
-  return _hash_frac(prompt.messages[0].content)
-
-
-def _hash_frac(text: str) -> float:
-  """Returns a number in [0, 1] that depends on the text alone."""
-  digest = hashlib.sha256(text.encode('utf-8')).digest()
-  return int.from_bytes(digest[:8], 'big') / 2**64

@@ -29,6 +29,11 @@ class Prompt(NamedTuple):
   gold: str
   # A response that would be right, for supervised training; '' = unknown.
   solution: str
+  # What the verifier of a generated task needs, as JSON: see `data.tasks`;
+  # '' = answers are judged against `gold`.
+  task: str = ''
+  # What data.mixture names it by; '' = there is no mixture.
+  source: str = ''
 
 
 class Draw(NamedTuple):
@@ -78,7 +83,8 @@ def prompt_id(dataset: str, messages: Sequence[Message], gold: str) -> str:
 
   The fields are hashed as one JSON document, so that no two different
   prompts are the same bytes, however their texts are split over the fields.
-  The solution is no part of it: it says nothing about the task.
+  The solution is no part of it: it says nothing about the task. Nor is `task`:
+  the question and its answer name that.
 
   Args:
     dataset: name of the data set.
@@ -96,6 +102,7 @@ def make_prompt(
   gold: str,
   *,
   solution: str = '',
+  task: str = '',
 ) -> Prompt:
   """Returns a prompt with the id that its content gives it."""
   return Prompt(
@@ -104,6 +111,7 @@ def make_prompt(
     messages=tuple(messages),
     gold=gold,
     solution=solution,
+    task=task,
   )
 
 

@@ -25,7 +25,7 @@ REASONS = {
   'tuple': 'a tuple whose entries are not all integers',
   'unit': 'a unit other than degrees, dollars and percent, or with letters',
   'unreadable': 'none of the notations that are read',
-  'variables': 'a polynomial in several variables',
+  'variables': 'several variables, or one in a denominator',
   # By what a language model said.
   'declined': 'the model saw no way',
   'disagrees_with_majority': 'most solutions have another integer',
@@ -33,6 +33,7 @@ REASONS = {
   'endpoint_failed': 'the endpoint did not answer',
   'gives_away': 'the rewritten statement holds the original answer',
   'no_majority': 'no integer has more than half of the solutions',
+  'not_rewritten': 'the rewritten statement is the original',
   'reply_form': 'the reply did not have the form asked for',
 }
 

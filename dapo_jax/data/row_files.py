@@ -12,6 +12,14 @@ from typing import Any
 from dapo_jax.data import fields, tfds_folder
 
 _PARQUET_MAGIC = b'PAR1'
+# Of gzip, zstd, xz, zip and bzip2.
+_PACKED_MAGICS = (
+  b'\x1f\x8b',
+  b'\x28\xb5\x2f\xfd',
+  b'\xfd7zX',
+  b'PK\x03',
+  b'BZh',
+)
 Row = dict[str, Any]
 
 
@@ -32,11 +40,16 @@ def rows(path: pathlib.Path, *, flags: str) -> Iterator[tuple[str, Row]]:
     found = tfds_folder.read(path, flags=flags)
   elif not path.is_file():
     raise ValueError(f'there is no file {path}; change {flags}')
-  elif _is_parquet(path):
-    found = _parquet(path, flags)
   else:
-    yield from _lines(path)
-    return
+    magic = _magic(path)
+    if magic.startswith(_PACKED_MAGICS):
+      raise ValueError(
+        f'{path} is compressed; unpack it first, then change {flags}'
+      )
+    if magic != _PARQUET_MAGIC:
+      yield from _lines(path)
+      return
+    found = _parquet(path, flags)
   for number, row in enumerate(found, start=1):
     yield f'{path}, row {number}', row
 
@@ -48,9 +61,9 @@ def dataset_name(path: pathlib.Path, *, flags: str) -> str:
   return path.stem
 
 
-def _is_parquet(file: pathlib.Path) -> bool:
+def _magic(file: pathlib.Path) -> bytes:
   with file.open('rb') as stream:
-    return stream.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
+    return stream.read(len(_PARQUET_MAGIC))
 
 
 def _parquet(file: pathlib.Path, flags: str) -> Iterator[Row]:
@@ -60,9 +73,11 @@ def _parquet(file: pathlib.Path, flags: str) -> Iterator[Row]:
   from pyarrow import parquet
 
   try:
-    for batch in parquet.ParquetFile(file).iter_batches(batch_size=4096):
+    # Read in pieces: a file often is a single group of rows.
+    opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    for batch in opened.iter_batches(batch_size=4096):
       yield from batch.to_pylist()
-  except pyarrow.ArrowException as error:
+  except (pyarrow.ArrowException, OSError) as error:
     raise ValueError(
       f'{file} cannot be read as parquet: {error}; change {flags}'
     ) from error
@@ -80,11 +95,21 @@ def _lines(file: pathlib.Path) -> Iterator[tuple[str, Row]]:
 def _object(line: bytes, where: str) -> Row:
   """Returns the JSON object of a line."""
   try:
-    row = json.loads(line.decode('utf-8-sig'))
-  except ValueError as error:  # Not UTF-8, or not JSON.
+    row = json.loads(line.decode('utf-8-sig'), object_pairs_hook=_once)
+  except (ValueError, RecursionError) as error:  # Not UTF-8, or not JSON.
     raise ValueError(f'{where}: expected a JSON object; {error}') from error
   if not isinstance(row, dict):
     raise ValueError(
       f'{where}: expected a JSON object, got {fields.shown(row)}'
     )
+  return row
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Row:
+  """Returns an object whose fields are there once: which would be meant?"""
+  row = dict(pairs)
+  if len(row) < len(pairs):
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise ValueError(f'field `{twice}` is there twice')
   return row

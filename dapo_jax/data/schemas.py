@@ -5,11 +5,12 @@ Host only. A row has one of these; other fields are left alone.
   verl, DAPO  prompt [{role, content}], reward_model {ground_truth}
   GSM8K       question, answer: the working, then a line `#### N`
   MATH        problem, level, solution with the answer in its last \boxed{}
-  ours        one of problem, prompt and messages [{role, content}], answer,
-              and where there is one, solution: a whole right response
+  ours        one of problem, prompt, question and messages [{role, content}],
+              answer, and where there is one, solution: a whole right response
 
 What stands in `prompt` is taken as published: an instruction around the
 problem is left out. `level` and `data_source` (or `source`) may stand in any.
+A field that is null is none: parquet has every field in every row.
 """
 
 import re
@@ -21,8 +22,11 @@ _TEXTS = ('problem', 'prompt', 'messages', 'question')
 _GSM8K_ANSWER = re.compile(r'^#### *(\S.*?)\s*\Z', re.MULTILINE)
 # What a calculator was to be asked, as in `48/2 = <<48/2=24>>24`.
 _CALCULATION = re.compile(r'<<[^<>\n]*>>')
-_LEVEL = re.compile(r'(?:Level )?(\d)')
-_BOX = '\\boxed{'
+_NUMBER = re.compile(r'\s*-?[0-9][0-9,]*(?:\.[0-9]+)?\s*')
+_LEVEL = re.compile(r'(?:Level )?([0-9])')
+# MATH has a few boxes of another name, and without braces.
+_BOX = re.compile(r'\\(?:boxed|fbox)(?![A-Za-z])\s*')
+_BARE = re.compile(r'[^{}$]*(?=\$)')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
@@ -45,28 +49,35 @@ def read(row: dict[str, Any], where: str) -> Problem:
   Raises:
     ValueError: it has none of the schemas; the message names row and field.
   """
-  messages = _messages(row, where)
-  answer, solution = _answer(row, where)
-  source = row.get('data_source') or row.get('source') or ''
+  row = {name: value for name, value in row.items() if value is not None}
+  name = _text_field(row, where)
+  messages = _messages(row[name], where, name)
+  answer, solution = _answer(row, where, name)
+  origin = 'data_source' if row.get('data_source') else 'source'
   return Problem(
     messages=tuple(messages),
     answer=answer,
     solution=solution,
     level=_level(row, where),
-    source=fields.text(source, where, 'data_source'),
+    source=fields.text(row.get(origin) or '', where, origin),
   )
 
 
-def _messages(row: dict[str, Any], where: str) -> list[records.Message]:
-  """Returns the conversation of a row."""
+def _text_field(row: dict[str, Any], where: str) -> str:
+  """Returns the name of the field with the problem."""
   present = [name for name in _TEXTS if name in row]
-  if len(present) != 1:
+  # Some publish a problem as `problem` and as `question`.
+  is_same = all(row[name] == row[present[0]] for name in present)
+  if not present or not is_same:
     raise ValueError(
       f'{where}: expected one of the fields `problem`, `prompt`, `messages`'
       f' and `question`, got the fields {sorted(row)}'
     )
-  [name] = present
-  value = row[name]
+  return present[0]
+
+
+def _messages(value: Any, where: str, name: str) -> list[records.Message]:
+  """Returns the conversation of a row."""
   if name == 'messages':
     return fields.messages(value, where, name)
   if name == 'prompt' and not isinstance(value, str):
@@ -85,13 +96,14 @@ def _messages(row: dict[str, Any], where: str) -> list[records.Message]:
   ]
 
 
-def _answer(row: dict[str, Any], where: str) -> tuple[str, str]:
+def _answer(row: dict[str, Any], where: str, name: str) -> tuple[str, str]:
   """Returns the answer of a row, and its solution."""
   if 'reward_model' in row:
     model = fields.mapping(row['reward_model'], where, 'reward_model')
-    name = 'reward_model.ground_truth'
-    return fields.answer(model.get('ground_truth'), where, name), ''
-  if 'question' in row:
+    field = 'reward_model.ground_truth'
+    return fields.answer(model.get('ground_truth'), where, field), ''
+  # A number alone is no working, whatever the problem's field is called.
+  if name == 'question' and not _NUMBER.fullmatch(str(row.get('answer'))):
     return _gsm8k(fields.text(row.get('answer'), where, 'answer'), where)
   solution = fields.text(row.get('solution') or '', where, 'solution')
   if 'answer' not in row and solution:
@@ -135,11 +147,18 @@ def _level(row: dict[str, Any], where: str) -> int | None:
 
 
 def last_boxed(text: str) -> str:
-  r"""Returns what the last \boxed{} of a text holds; '' if there is none."""
-  start = text.rfind(_BOX)
+  r"""Returns what the last \boxed{} of a text holds; '' if there is none.
+
+  A box without braces, as in $x = \boxed 12$, holds what is left of the
+  formula.
+  """
+  *_, start = -1, *(found.end() for found in _BOX.finditer(text))
   if start < 0:
     return ''
-  start += len(_BOX)
+  if not text.startswith('{', start):
+    bare = _BARE.match(text, start)
+    return bare[0].strip() if bare else ''
+  start += 1
   depth = 1
   for brace in _BRACES.finditer(text, start):
     depth += {'{': 1, '}': -1}.get(brace[0], 0)

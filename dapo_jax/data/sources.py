@@ -83,9 +83,15 @@ def with_shots(
   turns = []
   for shot in shots:
     turns += [*shot.messages, records.Message('assistant', shot.solution)]
-  return [
-    records.make_prompt(
-      p.dataset, [*turns, *p.messages], p.gold, solution=p.solution
-    )
-    for p in prompts
-  ]
+  return [_after(turns, prompt) for prompt in prompts]
+
+
+def _after(
+  turns: Sequence[records.Message], prompt: records.Prompt
+) -> records.Prompt:
+  """Returns the prompt with turns before it."""
+  messages = (*turns, *prompt.messages)
+  return prompt._replace(
+    id=records.prompt_id(prompt.dataset, messages, prompt.gold),
+    messages=messages,
+  )

@@ -22,8 +22,8 @@ _PRODUCT = re.compile(
 )
 
 _DECIMAL = re.compile(
-  r'\b(decimals?|round(ed|ing)?|nearest|approximat\w+|significant|estimate\w*)'
-  r'\b',
+  r'\b(decimals?|round(ed|ing)?|nearest|approximat\w+|significant|estimate\w*'
+  r'|tenths?|hundredths?|thousandths?|correct to|places)\b|\\approx|≈',
   re.IGNORECASE,
 )
 _TUPLE = re.compile(

@@ -16,12 +16,18 @@ from dapo_jax.data import records
 class Stream:
   """Prompts by the ordinal of the draw, epoch after epoch.
 
-  Each epoch draws every prompt once. The caller keeps the only state, the
-  ordinal of the next draw.
+  Each epoch draws every prompt once, or all but a rest. The caller keeps the
+  only state, the ordinal of the next draw.
   """
 
   def __init__(
-    self, prompts: Sequence[records.Prompt], *, seed: int, shuffle: bool
+    self,
+    prompts: Sequence[records.Prompt],
+    *,
+    seed: int,
+    shuffle: bool,
+    component: int = 0,
+    multiple_of: int = 1,
   ):
     """Makes the stream of these prompts.
 
@@ -30,18 +36,24 @@ class Stream:
       seed: root of the order, 0 <= seed < 2**64.
       shuffle: whether each epoch has an order of its own; if not, all have
         that of `prompts`.
+      component: its number in a mixture, from 0; each has orders of its own.
+      multiple_of: an epoch draws the largest multiple of this and leaves out
+        the rest, which is another one in each epoch where it is shuffled.
 
     Raises:
-      ValueError: a rule above is broken.
+      ValueError: a rule above is broken, or there are fewer prompts than
+        `multiple_of`.
     """
-    _check(prompts, seed)
+    _check(prompts, seed, multiple_of)
     self._prompts = tuple(prompts)
     self._seed = seed
     self._shuffle = shuffle
+    self._component = component
+    self._epoch_draws = len(prompts) // multiple_of * multiple_of
 
   def __len__(self) -> int:
-    """Returns the number of prompts, which is that of draws in an epoch."""
-    return len(self._prompts)
+    """Returns the number of draws in an epoch."""
+    return self._epoch_draws
 
   def take(self, first_ordinal: int, count: int) -> list[records.Draw]:
     """Returns the draws `first_ordinal`, ..., `first_ordinal + count - 1`.
@@ -62,17 +74,22 @@ class Stream:
     return draws
 
   def _order(self, epoch: int) -> Int64[np.ndarray, 'P']:
-    """Returns the prompts' indices in the order of the epoch."""
+    """Returns the indices of the prompts that an epoch draws, in its order."""
     if not self._shuffle:
       return np.arange(len(self))
     # Sorting raw Philox output rather than `Generator.permutation`: NumPy
     # promises the former's stream for all versions, not the latter's.
     key = np.array([self._seed, epoch], np.uint64)
-    noise = np.random.Philox(key=key).random_raw(len(self))
-    return np.argsort(noise, kind='stable')
+    # No two components come near each other's part of the counter.
+    counter = np.array([0, 0, 0, self._component], np.uint64)
+    generator = np.random.Philox(key=key, counter=counter)
+    noise = generator.random_raw(len(self._prompts))
+    return np.argsort(noise, kind='stable')[: len(self)]
 
 
-def _check(prompts: Sequence[records.Prompt], seed: int) -> None:
+def _check(
+  prompts: Sequence[records.Prompt], seed: int, multiple_of: int
+) -> None:
   """Raises for what no stream can be made of."""
   if not prompts:
     raise ValueError(
@@ -83,6 +100,13 @@ def _check(prompts: Sequence[records.Prompt], seed: int) -> None:
     raise ValueError(
       f'prompt ids must be distinct, got {distinct_count} ids for'
       f' {len(prompts)} prompts; drop the duplicates of --config.data.source'
+    )
+  if len(prompts) < multiple_of:
+    raise ValueError(
+      f'data.tail drop leaves nothing of an epoch of {len(prompts)} prompts: a'
+      f' round draws {multiple_of}; change --config.data.tail,'
+      ' --config.rollout.prompts_per_step, --config.rollout.oversample or, for'
+      ' sft, --config.sft.examples_per_step'
     )
   if not 0 <= seed < 2**64:
     raise ValueError(

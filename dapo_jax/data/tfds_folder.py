@@ -98,7 +98,12 @@ def read(folder: pathlib.Path, *, flags: str) -> Iterator[dict[str, Any]]:
   import tensorflow_datasets as tfds
 
   folder = _version_folder(folder, flags)
-  builder = tfds.builder_from_directory(str(folder))
+  try:
+    builder = tfds.builder_from_directory(str(folder))
+  except Exception as error:  # Of many types, for it reads two JSON files.
+    raise ValueError(
+      f'{folder} cannot be read as a data set: {error}; change {flags}'
+    ) from error
   splits = list(builder.info.splits)
   if len(splits) != 1:
     raise ValueError(
@@ -110,8 +115,13 @@ def read(folder: pathlib.Path, *, flags: str) -> Iterator[dict[str, Any]]:
     raise ValueError(
       f'{folder} must be in ArrayRecord: {error}; change {flags}'
     ) from error
-  for row in source:
-    yield _row(row)
+  try:
+    for row in source:
+      yield _row(row)
+  except RuntimeError as error:  # What ArrayRecord raises, whatever it is.
+    raise ValueError(
+      f'{folder} cannot be read: {error}; change {flags}'
+    ) from error
 
 
 def name(folder: pathlib.Path, *, flags: str) -> str:
@@ -122,7 +132,11 @@ def name(folder: pathlib.Path, *, flags: str) -> str:
 def _version_folder(folder: pathlib.Path, flags: str) -> pathlib.Path:
   """Returns the one folder with the files of a data set."""
   found = [
-    p.parent for up in ('', '*/', '*/*/') for p in folder.glob(up + _INFO)
+    p.parent
+    for up in ('', '*/', '*/*/')
+    for p in folder.glob(up + _INFO)
+    # What TFDS leaves behind where it was killed.
+    if not p.parent.name.startswith('incomplete.')
   ]
   if len(found) != 1:
     names = ', '.join(sorted(str(p.relative_to(folder)) for p in found))

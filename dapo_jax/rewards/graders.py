@@ -2,7 +2,8 @@
 
 Host only. One of ours finds the answer of a response and compares it with the
 gold one: what plain Python can decide at once, anything else in worker
-processes within limits. One of the user's is a function that does as it likes.
+processes within limits. What a generated task has for a verifier judges there
+too. One of the user's is a function that does as it likes.
 """
 
 import functools
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from dapo_jax.data import records
 from dapo_jax.rewards import (
+  answers,
   dapo_math,
   equivalence,
   final_answer,
@@ -22,6 +24,9 @@ from dapo_jax.rewards import (
 
 # Gives the verdict on (response, prompt).
 Grade = Callable[[str, records.Prompt], verdicts.Verdict]
+
+# Not imported here: it loads a large library.
+_SOLVES = 'dapo_jax.rewards.tasks:solves'
 
 # How our graders are told to find an answer, by the forms that they read.
 LINE, BOX = 'Answer: {}', '\\boxed{{{}}}'
@@ -63,9 +68,9 @@ def make(name: str, limits: verifier_pools.Limits) -> Grader:
   elif name == 'equivalence_box':
     grade, forms = functools.partial(_by_meaning, pools, True), (BOX,)
   elif name == 'dapo':
-    grade, forms = _by_dapo, (LINE,)
+    grade, forms = functools.partial(_by_dapo, pools, False), (LINE,)
   elif name == 'dapo_strict_box':
-    grade, forms = _by_dapo_box, (BOX,)
+    grade, forms = functools.partial(_by_dapo, pools, True), (BOX,)
   else:
     raise ValueError(
       f'there is no grader {name!r}; change --config.reward.grader to one of '
@@ -81,15 +86,34 @@ def _by_meaning(
   prompt: records.Prompt,
 ) -> verdicts.Verdict:
   extracted = final_answer.find(response, only_box=only_box)
+  if prompt.task:
+    return _by_task(pools, extracted, prompt.task)
   correct = equivalence.quick(extracted, prompt.gold)
   if correct is None:
     correct = pools.equal(equivalence.symbolic, extracted, prompt.gold)
   return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
 
 
-def _by_dapo(response: str, prompt: records.Prompt) -> verdicts.Verdict:
-  return dapo_math.score(response, prompt.gold)
+def _by_dapo(
+  pools: verifier_pools.Pools,
+  strict_box: bool,
+  response: str,
+  prompt: records.Prompt,
+) -> verdicts.Verdict:
+  if not prompt.task:
+    return dapo_math.score(response, prompt.gold, strict_box=strict_box)
+  # As it stands: the rule's clean-up is of mathematics.
+  if strict_box:
+    extracted = final_answer.find(response, only_box=True)
+  else:
+    extracted = answers.last_answer(response).strip()
+  return _by_task(pools, extracted, prompt.task)
 
 
-def _by_dapo_box(response: str, prompt: records.Prompt) -> verdicts.Verdict:
-  return dapo_math.score(response, prompt.gold, strict_box=True)
+def _by_task(
+  pools: verifier_pools.Pools, extracted: str, task: str
+) -> verdicts.Verdict:
+  correct = extracted != answers.NO_ANSWER and pools.equal(
+    _SOLVES, extracted, task
+  )
+  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)

@@ -4,7 +4,6 @@ Host only. Where all answers are integers no process is ever started.
 """
 
 import threading
-from collections.abc import Callable
 from typing import NamedTuple
 
 from dapo_jax.rewards import verifiers
@@ -24,12 +23,10 @@ class Pools:
   def __init__(self, limits: Limits):
     self._limits = limits
     self._lock = threading.Lock()
-    self._pools: dict[Callable[[str, str], bool], verifiers.Verifiers] = {}
+    self._pools: dict[verifiers.Function, verifiers.Verifiers] = {}
     self._closed = False
 
-  def equal(
-    self, function: Callable[[str, str], bool], answer: str, gold: str
-  ) -> bool:
+  def equal(self, function: verifiers.Function, answer: str, gold: str) -> bool:
     """Returns the function's verdict; False where it gives none.
 
     Raises:
@@ -61,7 +58,7 @@ class Pools:
     with self._lock:
       return list(self._pools.values())
 
-  def _pool(self, function: Callable[[str, str], bool]) -> verifiers.Verifiers:
+  def _pool(self, function: verifiers.Function) -> verifiers.Verifiers:
     with self._lock:
       if self._closed:
         raise RuntimeError('the verifiers are closed')

@@ -17,6 +17,9 @@ from typing import Literal, NamedTuple
 from dapo_jax.rewards import verifier_process
 
 Pair = tuple[str, str]  # answer, gold
+# Says if (answer, gold) are equal; MODULE:NAME of one that only the processes
+# are to import.
+Function = Callable[[str, str], bool] | str
 
 # The longest wait for the processes to end, [s].
 _CLOSE_S = 5.0
@@ -56,7 +59,7 @@ class Verifiers:
 
   def __init__(
     self,
-    function: Callable[[str, str], bool],
+    function: Function,
     *,
     processes: int,
     limit_s: float = 5.0,
@@ -70,7 +73,7 @@ class Verifiers:
 
     Args:
       function: says if (answer, gold) are equal. The processes import it from
-        its module, which is not to be `__main__`.
+        its module, which is not to be `__main__`; or where they find it.
       processes: most processes, each with one verdict under way.
       limit_s: longest wall time of a verdict, [s]; loading is not counted.
       memory_gib: most address space of a process, all told, [GiB].
@@ -291,12 +294,15 @@ def _check_positive(**numbers: int | float) -> None:
       raise ValueError(f'{name} ({number:g}) must be above 0')
 
 
-def _module_and_name(function: Callable[[str, str], bool]) -> tuple[str, str]:
+def _module_and_name(function: Function) -> tuple[str, str]:
   """Returns from where a process can import a function.
 
   Raises:
     ValueError: it is not at the top of a module that can be imported.
   """
+  if isinstance(function, str):
+    module, _, name = function.partition(':')
+    return module, name
   module = getattr(function, '__module__', None)
   name = getattr(function, '__qualname__', None)
   # A dot is in the names of methods and of functions within functions.

@@ -270,8 +270,14 @@ def _leaves(tree: Mapping[str, Any], prefix: str = ''):
     if isinstance(value, Mapping):
       yield from _leaves(value, f'{prefix}{key}.')
     else:
-      # JSON has lists alone; a configuration has tuples.
-      yield f'{prefix}{key}', tuple(value) if isinstance(value, list) else value
+      yield f'{prefix}{key}', _with_tuples(value)
+
+
+def _with_tuples(value: Any) -> Any:
+  """Returns the value as a configuration has it: JSON has lists alone."""
+  if isinstance(value, list | tuple):
+    return tuple(map(_with_tuples, value))
+  return value
 
 
 def _progress(about: Mapping[str, Any]) -> Progress:

@@ -1,6 +1,5 @@
 """Gathers the groups of a step: stream, engine and filter joined."""
 
-import math
 from collections.abc import Callable
 
 from ml_collections import FrozenConfigDict
@@ -9,6 +8,7 @@ from dapo_jax.data import records
 from dapo_jax.model import decoder
 from dapo_jax.rollout import collect, dynamic_sampling, grading, meter
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
+from dapo_jax.training import prompts as prompts_lib
 from dapo_jax.training import trainer as trainer_lib
 
 # Called after every decode chunk with the totals and the last tally.
@@ -19,13 +19,10 @@ OnChunk = Callable[
 
 def rule(config: FrozenConfigDict) -> dynamic_sampling.Rule:
   """Returns the rule of dynamic sampling that a configuration asks for."""
-  want = config.rollout.prompts_per_step
-  # Without the filter nothing is lost, so nothing is drawn in excess.
-  factor = config.rollout.oversample if config.filter.enabled else 1.0
   return dynamic_sampling.Rule(
     enabled=config.filter.enabled,
-    want=want,
-    batch=math.ceil(want * factor),
+    want=config.rollout.prompts_per_step,
+    batch=prompts_lib.round_prompts(config),
     max_rounds=config.filter.max_rounds if config.filter.enabled else 1,
     on_limit=config.filter.on_limit,
   )

@@ -3,16 +3,34 @@
 None is ever cut: one that does not fit is left out or an error.
 """
 
+import functools
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 from ml_collections import FrozenConfigDict
 
-from dapo_jax.data import procedural, records, sources
+from dapo_jax.data import (
+  mixture,
+  procedural,
+  records,
+  sources,
+  stream,
+  tasks,
+)
 
 # Gives a prompt's token ids.
 Encode = Callable[[records.Prompt], np.ndarray]
+
+
+class _Source(NamedTuple):
+  """What a source gives."""
+
+  train: list[records.Prompt]
+  # Empty for a file: it is all to train on, or all to evaluate on.
+  held_out: list[records.Prompt]
 
 
 def load(
@@ -20,11 +38,127 @@ def load(
 ) -> tuple[list[records.Prompt], list[records.Prompt]]:
   """Returns the prompts to train on and those to evaluate on.
 
+  Those of a mixture are in its order, component by component; the problems
+  that it holds out are in proportion to the weights.
+
   Raises:
-    ValueError: there are too few, or a file of them cannot be read.
+    ValueError: there are too few, or a source cannot be read.
   """
-  if config.data.source == 'arithmetic':
-    train, held_out = procedural.arithmetic(
+  if config.data.mixture:
+    train, held_out = _mixed(config)
+  else:
+    train, held_out = _read(config, config.data.source)
+  if config.eval.source:
+    found = _read(config, config.eval.source)
+    is_made = _is_generated(config.eval.source)
+    held_out = found.held_out if is_made else found.train
+  if len(held_out) < config.eval.prompts:
+    raise ValueError(
+      f'evaluation wants {config.eval.prompts} problems, there are '
+      f'{len(held_out)}; change --config.eval.prompts or '
+      '--config.eval.source, or have more held out of what is generated '
+      '(--config.data.task.problems, say)'
+    )
+  # The first component's, for its problems come first.
+  first_count = sum(p.source == train[0].source for p in train) if train else 0
+  if first_count <= config.data.shots:
+    raise ValueError(
+      f'data.shots ({config.data.shots}) leaves none of the {first_count} '
+      'training problems to train on; change --config.data.shots'
+    )
+  shots, train = train[: config.data.shots], train[config.data.shots :]
+  return (
+    sources.with_shots(train, shots),
+    sources.with_shots(held_out[: config.eval.prompts], shots),
+  )
+
+
+def round_prompts(config: FrozenConfigDict) -> int:
+  """Returns how many prompts a round of a rollout draws."""
+  # Without the filter nothing is lost, so nothing is drawn in excess.
+  factor = config.rollout.oversample if config.filter.enabled else 1.0
+  return math.ceil(config.rollout.prompts_per_step * factor)
+
+
+def stream_of(
+  prompts: Sequence[records.Prompt],
+  config: FrozenConfigDict,
+  *,
+  round_prompts: int,
+) -> stream.Stream | mixture.Mixture:
+  """Returns the order in which training prompts are drawn.
+
+  Args:
+    prompts: as `load` gave them, or some of these.
+    config: the run's.
+    round_prompts: how many are drawn at a time, for `data.tail`.
+
+  Raises:
+    ValueError: there are too few.
+  """
+  make = functools.partial(
+    stream.Stream, seed=config.seed, shuffle=config.data.shuffle
+  )
+  if not config.data.mixture:
+    drops = config.data.tail == 'drop'
+    return make(prompts, multiple_of=round_prompts if drops else 1)
+  components = []
+  for i, (source, _) in enumerate(config.data.mixture):
+    own = [p for p in prompts if p.source == source]
+    if not own:
+      raise ValueError(
+        f'no prompt of {source!r} is left to train on; change '
+        '--config.data.mixture, --config.data.max_prompt_tokens or '
+        '--config.data.shots'
+      )
+    components.append(make(own, component=i))
+  return mixture.Mixture(components, [w for _, w in config.data.mixture])
+
+
+def _mixed(config: FrozenConfigDict) -> _Source:
+  """Returns the prompts of a mixture, each with the source it is from.
+
+  Of prompts with one id the first is kept, as in a file.
+  """
+  train, held_out = {}, []
+  for source, _ in config.data.mixture:
+    found = _read(config, source)
+    fresh = [p for p in found.train if p.id not in train]
+    if len(fresh) < len(found.train):
+      logging.warning(
+        'data.mixture: dropped %d of %d problems of %s that sources before it '
+        'have as well',
+        len(found.train) - len(fresh),
+        len(found.train),
+        source,
+      )
+    train |= {p.id: p._replace(source=source) for p in fresh}
+    held_out.append([p._replace(source=source) for p in found.held_out])
+  weights = [weight for _, weight in config.data.mixture]
+  merged = {p.id: p for p in mixture.interleaved(held_out, weights)}
+  return _Source(list(train.values()), list(merged.values()))
+
+
+def _is_generated(source: str) -> bool:
+  """Returns whether a source is made by rule, and holds problems out."""
+  return source == 'arithmetic' or source.startswith(tasks.PREFIX)
+
+
+def _read(config: FrozenConfigDict, source: str) -> _Source:
+  """Returns the prompts of one source."""
+  if source.startswith(tasks.PREFIX):
+    return _Source(
+      *tasks.load(
+        source,
+        problems=config.data.task.problems,
+        seed=config.data.task.seed,
+        held_out_frac=config.data.task.held_out_frac,
+      )
+    )
+  if source != 'arithmetic':
+    return _Source(sources.load(source), [])
+  return _Source(
+    *procedural.arithmetic(
       min_terms=config.data.arithmetic.min_terms,
       terms=config.data.arithmetic.terms,
       digits=config.data.arithmetic.digits,
@@ -33,25 +167,6 @@ def load(
       held_out_frac=config.data.arithmetic.held_out_frac,
       worked_frac=config.data.arithmetic.worked_frac,
     )
-  else:
-    train, held_out = sources.load(config.data.source), []
-  if config.eval.source:
-    held_out = sources.load(config.eval.source)
-  if len(held_out) < config.eval.prompts:
-    raise ValueError(
-      f'evaluation wants {config.eval.prompts} problems, there are '
-      f'{len(held_out)}; change --config.eval.prompts or '
-      '--config.eval.source'
-    )
-  if len(train) <= config.data.shots:
-    raise ValueError(
-      f'data.shots ({config.data.shots}) leaves none of the {len(train)} '
-      'training problems to train on; change --config.data.shots'
-    )
-  shots, train = train[: config.data.shots], train[config.data.shots :]
-  return (
-    sources.with_shots(train, shots),
-    sources.with_shots(held_out[: config.eval.prompts], shots),
   )
 
 

@@ -64,6 +64,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
       losses.supervised_loss,
       temperature=1.0,
       with_critic=False,
+      round_prompts=config.sft.examples_per_step,
     )
     with (
       interrupt.Guard() as guard,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import FrozenConfigDict
 
-from dapo_jax.data import stream
+from dapo_jax.data import mixture, stream
 from dapo_jax.model import decoder
 from dapo_jax.training import (
   assemble,
@@ -15,6 +15,7 @@ from dapo_jax.training import (
   update,
 )
 from dapo_jax.training import critic as critic_lib
+from dapo_jax.training import prompts as prompts_lib
 
 
 class Trainer(NamedTuple):
@@ -22,7 +23,7 @@ class Trainer(NamedTuple):
 
   config: FrozenConfigDict
   parts: assemble.Parts
-  stream: stream.Stream
+  stream: stream.Stream | mixture.Mixture
   # The policy as it is trained: with a value head if the critic shares it.
   model: decoder.Abstract
   shardings: update.TrainState
@@ -44,6 +45,7 @@ def make_trainer(
   *,
   temperature: float,
   with_critic: bool,
+  round_prompts: int | None = None,
 ) -> Trainer:
   """Returns the trainer of a configuration; compiles nothing yet.
 
@@ -53,6 +55,8 @@ def make_trainer(
     token_loss: the loss of each token.
     temperature: at which log-probs are taken.
     with_critic: whether there is a critic, for `advantage.estimator=gae`.
+    round_prompts: prompts drawn at a time, for `data.tail`; None = those of a
+      round of the rollout.
   """
   c = config.optim
   chain = optimizer.adamw(
@@ -74,8 +78,10 @@ def make_trainer(
   return Trainer(
     config=config,
     parts=parts,
-    stream=stream.Stream(
-      parts.train_prompts, seed=config.seed, shuffle=config.data.shuffle
+    stream=prompts_lib.stream_of(
+      parts.train_prompts,
+      config,
+      round_prompts=round_prompts or prompts_lib.round_prompts(config),
     ),
     model=model,
     shardings=shardings,
