@@ -347,7 +347,7 @@ class CountersTest(absltest.TestCase):
     )
     counters = checkpoint.Counters(
       rollout_steps=10, updates=160, rounds=20, prompts=320, tokens=5000
-    ).after_step(tally, totals, 16)
+    ).after_step(tally, totals, [['the loss']] + [[]] * 16)
     self.assertEqual(
       counters.metrics(),
       {
@@ -358,6 +358,21 @@ class CountersTest(absltest.TestCase):
         'step/token_count': 5100,
       },
     )
+
+  def test_skips_in_a_row_go_on_over_steps_and_end_with_an_update(self):
+    totals = meter.Meter(lambda: verifiers.Counts(0, 0))
+    tally = dynamic_sampling.NO_ROUNDS
+    counters = checkpoint.Counters()
+    for faults, expected in (
+      ([['a'], ['a']], 2),
+      ([], 2),
+      ([['a']], 3),
+      ([['a'], []], 0),
+      ([[], ['a']], 1),
+    ):
+      counters = counters.after_step(tally, totals, faults)
+      self.assertEqual(counters.skipped_in_a_row, expected)
+    self.assertEqual(counters.updates, 2)
 
 
 if __name__ == '__main__':

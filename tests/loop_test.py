@@ -21,6 +21,7 @@ from dapo_jax.monitor import progress as progress_lib
 from dapo_jax.rewards import reward
 from dapo_jax.rollout import dynamic_sampling, grading, meter
 from dapo_jax.training import (
+  advantages,
   assemble,
   checkpoint,
   evaluate,
@@ -231,14 +232,14 @@ class ResumeTest(_StraightTest):
 
   def test_a_kill_after_step_4_goes_on_from_the_checkpoint_of_step_3(self):
     config = tiny_run.policy_config({**_ALL, 'checkpoint.every_steps': 3})
-    check = loop._check_finite
+    check = loop._finite
 
-    def fail(step, metrics):
-      check(step, metrics)
+    def fail(step, metrics, **how):
       if step == 5:
         raise MemoryError
+      return check(step, metrics, **how)
 
-    with mock.patch.object(loop, '_check_finite', fail):
+    with mock.patch.object(loop, '_finite', fail):
       with self.assertRaises(MemoryError):
         _train(config, self.folder)
     # Step 4 was written and is written again.
@@ -643,6 +644,50 @@ class GapTest(_Test):
 
 
 class NonFiniteTest(_Test):
+  def _spoilt(self, step, *, responses):
+    """Returns a context in which advantages of a step are not finite."""
+    whole, calls = advantages.of_groups, []
+
+    def spoil(*args):
+      found = whole(*args)
+      calls.append(1)
+      if len(calls) == step:
+        found.values.flat[list(responses)] = np.nan
+      return found
+
+    return mock.patch.object(advantages, 'of_groups', spoil)
+
+  def test_an_update_that_is_not_finite_is_skipped_and_told(self):
+    config = tiny_run.policy_config({'train.steps': 3})
+    # Of the first of two minibatches.
+    with self._spoilt(2, responses=[0]):
+      printed = ' '.join(_train(config, self.folder).split())
+    self.assertIn('skipped 1 updates that were not finite: the loss', printed)
+    rows = _metrics(self.folder)[1:]
+    found = [
+      (row['optim/update_count'], row['optim/skipped_update_count'])
+      for row in rows
+    ]
+    self.assertEqual(found, [(2, 0), (1, 1), (2, 0)])
+    self.assertEqual([r['step/update_count'] for r in rows], [2, 3, 5])
+    self.assertNotIn('advantage/abs_mean', rows[1])
+    self.assertIn('policy/loss', rows[1])
+
+  def test_several_in_a_row_stop_it_at_the_last_checkpoint(self):
+    config = tiny_run.policy_config(
+      {'checkpoint.every_steps': 1, 'optim.max_skipped_updates': 2}
+    )
+    # Each group has 4 responses, each minibatch 2 groups.
+    with self._spoilt(3, responses=[0, 8]):
+      with self.assertRaisesRegex(
+        ValueError,
+        r'step 3: the last 2 updates in a row were not finite \(the loss, .* '
+        r'more\).*--config\.optim\.lr',
+      ):
+        _train(config, self.folder)
+    _, progress = _saved(config, self.folder)
+    self.assertEqual(progress.counters.rollout_steps, 2)
+
   def test_it_stops_and_keeps_the_last_checkpoint(self):
     config = tiny_run.policy_config({'checkpoint.every_steps': 1})
     whole = learn.learn

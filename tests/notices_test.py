@@ -14,7 +14,9 @@ _NONE = tiny_groups.group(
 
 
 class OfStepTest(parameterized.TestCase):
-  def _said(self, first_round, *, changes=None, said=None, **metrics):
+  def _said(
+    self, first_round, *, changes=None, said=None, faults=(), **metrics
+  ):
     """Returns what is said of a step that trains all groups."""
     config = tiny_run.config(
       {
@@ -39,7 +41,8 @@ class OfStepTest(parameterized.TestCase):
           **metrics,
         },
         set() if said is None else said,
-        fault=lambda: "answer '9^9', gold '1': no verdict after 5 s",
+        faults=faults,
+        unjudged=lambda: "answer '9^9', gold '1': no verdict after 5 s",
       )
     )
 
@@ -73,6 +76,14 @@ class OfStepTest(parameterized.TestCase):
     self.assertIn('(2 within reward.verify_s, 1 by an error)', text)
     self.assertIn("answer '9^9', gold '1': no verdict after 5 s", text)
     self.assertEqual(self._said([_MIXED], said=said, **counts), [])
+
+  def test_updates_that_were_skipped_are_told_of_every_step(self):
+    said = set()
+    faults = [['the loss'], ['a', 'b', 'c', 'd', 'e']]
+    for _ in range(2):
+      [text] = self._said([_MIXED], said=said, faults=faults)
+      self.assertIn('skipped 2 updates that were not finite: a, b, c and', text)
+      self.assertIn('c and 2 more', text)
 
   def test_a_gap_is_told_once(self):
     said, gap = set(), {'policy/sampler_gap_mean_nats': 2.0}

@@ -141,10 +141,12 @@ def _loss(
         '--config.optim.max_skipped_updates, and give the same command'
       )
   losses_seen = [float(s.loss) for s in seen if not s.is_skipped]
-  counts = {'optim/skipped_update_count': len(seen) - len(losses_seen)}
-  if not losses_seen:
-    return counts
-  return counts | {'sft/loss': float(np.mean(losses_seen))}
+  found = {}
+  if len(losses_seen) < len(seen):
+    found['optim/skipped_update_count'] = len(seen) - len(losses_seen)
+  if losses_seen:
+    found['sft/loss'] = float(np.mean(losses_seen))
+  return found
 
 
 def _measure(
