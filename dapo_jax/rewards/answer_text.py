@@ -78,11 +78,14 @@ _COMMAND = re.compile(r'\\[A-Za-z]+')
 _OPERATORS = {
   **{'<=': '≤', '=<': '≤', '>=': '≥', '!=': '≠', '==': '=', '+/-': '±'},
   **{'+-': '±', '**': '^', '`': "'", '\\{\\}': '∅', '{}': ''},
+  'US\\$': '\\$',
 }
 _DELIMITERS = re.compile(r'(?<!\\)\\[()\[\]]|(?<!\\)\$|\\(?:left|right)\s*\.')
 # One dollar sign is money, two are delimiters.
 _MONEY = re.compile(r'(?<!\\)\$(?=\s*[\d.])')
-_SPACES = re.compile(r'(?:(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}|\s)+')
+_SPACES = re.compile(
+  r'(?:(?<!\\)\\[,;:>! ]|~|\\(?:hspace|tag|(?:text)?color)\*?\{[^{}]*\}|\s)+'
+)
 _DEGREES = re.compile(
   r'\^\s*(?:\{\s*(?:\\circ|\\degree|°)\s*\}|\\circ(?![A-Za-z])|°)'
   r'|(?<=\d)\s*\\circ(?![A-Za-z])'

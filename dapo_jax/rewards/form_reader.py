@@ -200,6 +200,9 @@ def _enclosed(text: str) -> Form | None:
 def _set(content: str) -> Form | None:
   if not content:
     return Form('words', '∅')
+  if content == '∅':
+    # The set of the empty set has a member.
+    return Form('opaque', '')
   builder = text_parts.split(content, '|:')
   if len(builder) == 2 and re.fullmatch(r'\(?[a-z](?:∈\\R)?\)?', builder[0]):
     return _read(builder[1])

@@ -73,6 +73,7 @@ def _negated(tree: Tree) -> Tree:
 
 def _term(tokens: list[str], bars: bool) -> Tree:
   """Factors, written with a sign between them or side by side."""
+  begin = tokens[-1]
   factors = [_power(tokens, bars)]
   while True:
     sign = tokens[-1]
@@ -81,14 +82,20 @@ def _term(tokens: list[str], bars: bool) -> Tree:
       negative = tokens[-1] == '-'
       if negative:
         tokens.pop()
+      begin = tokens[-1]
       factor = _power(tokens, bars)
       factor = _negated(factor) if negative else factor
       if sign == '*':
         factors.append(factor)
       else:
         factors = [Tree('quotient', None, (_product(factors), factor))]
-    elif _begins_factor(sign, bars):
-      _put_beside(factors, sign, _power(tokens, bars))
+    elif _begins_factor(sign, bars) or (
+      # 3!7!
+      sign[:1].isdigit() and factors[-1].op == 'factorial'
+    ):
+      mixed = begin[:1].isdigit() and sign == '\\frac'
+      begin = sign
+      _put_beside(factors, _power(tokens, bars), mixed=mixed)
     else:
       return _product(factors)
 
@@ -109,11 +116,11 @@ def _begins_factor(token: str, bars: bool) -> bool:
   )
 
 
-def _put_beside(factors: list[Tree], token: str, right: Tree) -> None:
-  """Adds a factor, or makes the mixed number that it ends."""
+def _put_beside(factors: list[Tree], right: Tree, *, mixed: bool) -> None:
+  """Adds a factor; if `mixed` it may end a mixed number, unlike (2)1/3."""
   left = factors[-1]
   if (
-    token == '\\frac'
+    mixed
     and left.op == 'number'
     and left.value.denominator == 1
     and right.op == 'quotient'
@@ -288,11 +295,14 @@ def _argument_or_number(tokens: list[str]) -> Tree:
 
 def _bare_argument(tokens: list[str], bars: bool) -> Tree:
   """Factors side by side, up to a sign or another function."""
+  begin = tokens[-1]
   factors = [_power(tokens, bars)]
   while (
     _begins_factor(tokens[-1], bars)
     and tokens[-1].removeprefix('\\') not in FUNCTIONS - {'sqrt'}
     and tokens[-1] not in ('(', '[')
   ):
-    _put_beside(factors, tokens[-1], _power(tokens, bars))
+    mixed = begin[:1].isdigit() and tokens[-1] == '\\frac'
+    begin = tokens[-1]
+    _put_beside(factors, _power(tokens, bars), mixed=mixed)
   return _product(factors)

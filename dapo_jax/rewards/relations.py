@@ -20,8 +20,9 @@ _NAME = re.compile(
   r"(?:_(?:\w|\{\w+\}))?'*(?:\^\{-1\})?(?:\([A-Za-z](?:,[A-Za-z])*\))?"
   r'|\([A-Za-z](?:,[A-Za-z])+\)|\|?[A-Z]{2}\||\\frac\{d[a-z]\}\{d[a-z]\})'
 )
-# m+n and 100p+10q+r: what contests ask for. Not x+y, which makes a line.
-_TOTAL = re.compile(r'(?:[-+]?\d*[abcdmnpqrk])+(?<=[a-z])')
+# m+n and 100p+10q+r: what contests ask for. Not x+y, which makes a line, and
+# not 2a, which asks for a.
+_TOTAL = re.compile(r'(?:[-+]?\d*[abcdmnpqrk]){2,}')
 _LETTERS = re.compile(r'(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|[A-Za-z]{2,}')
 _TURNED = {'>': '<', '≥': '≤', '<': '<', '≤': '≤'}
 
