@@ -112,7 +112,7 @@ def _line(text: str) -> tuple[int, str]:
 def _others(text: str) -> tuple[int, str]:
   """Where the last of the other marks is (-1 = nowhere), and its answer."""
   last = (-1, '')
-  if '####' in text or '</answer>' in text:
+  if '####' in text or '</answer>' in text.lower():
     for pattern in (_HASHES, _TAG):
       for found in pattern.finditer(text):
         last = max(last, (found.start(), found[1]))
