@@ -189,7 +189,7 @@ def _measure(unit: str) -> tuple[tuple, Fraction] | None:
   dimension, amount = {}, Fraction(1)
   for place, part in enumerate(unit.split('/')):
     name, _, power = part.partition('^')
-    if not isinstance(_TABLE.get(name), tuple):
+    if not isinstance(_TABLE.get(name), tuple) or power not in ('', '2', '3'):
       return None
     power = int(power or 1) * (-1 if place else 1)
     kind, factor = _TABLE[name]
