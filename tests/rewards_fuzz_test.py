@@ -82,7 +82,9 @@ def _mutated(draw, texts=st.sampled_from(_RESPONSES)) -> str:
 
 
 _latex = st.recursive(
-  st.sampled_from(['1', '2', '12', '0.5', 'x', 'y', 'n', '\\pi', 'e', '\\infty']),
+  st.sampled_from(
+    ['1', '2', '12', '0.5', 'x', 'y', 'n', '\\pi', 'e', '\\infty']
+  ),
   lambda inner: st.one_of(
     st.builds(
       '{}{}{}'.format,
@@ -239,7 +241,9 @@ class FuzzTest(absltest.TestCase):
           self.assertNotEqual(outcome.status, 'error', pool.last_fault())
 
       check()
-      again = [pair for pair in open_pairs if pool.verdict(*pair).status == 'ok']
+      again = [
+        pair for pair in open_pairs if pool.verdict(*pair).status == 'ok'
+      ]
       first = [pool.verdict(*pair).equal for pair in again[:300]]
     self.assertLess(slowest_s[0], _QUICK_S)
     # Algebra was asked for, and says the same a second time.

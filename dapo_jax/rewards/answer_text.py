@@ -215,12 +215,13 @@ def _trimmed(text: str) -> str:
 
 def _unwrapped(text: str) -> str:
   """A text without braces, and without doubled parentheses, around it."""
-  closing, opened = {}, []
+  # Each kind for itself: in {(0,1]} the parenthesis has no partner.
+  closing, opened = {}, {'}': [], ')': []}
   for bracket in re.finditer(r'\\.|[{}()]', text):
     if bracket[0] in '{(':
-      opened.append(bracket.start())
-    elif bracket[0] in '})' and opened:
-      closing[opened.pop()] = bracket.start()
+      opened['}' if bracket[0] == '{' else ')'].append(bracket.start())
+    elif opened.get(bracket[0]):
+      closing[opened[bracket[0]].pop()] = bracket.start()
   start, end = 0, len(text) - 1
   while closing.get(start) == end and (
     text[start] == '{'
