@@ -56,6 +56,7 @@ _FRAGMENTS = (
   '__import__("os").system("touch made")|10^{10^{10}}|9^{9^{9^{9}}}|99999!'
 ).split('|')
 _fragments = st.sampled_from(_FRAGMENTS)
+_texts = st.sampled_from(_RESPONSES)
 _golds = st.sampled_from(_ANSWERS)
 _any_text = st.text(
   st.characters(blacklist_categories=()), min_size=0, max_size=60
@@ -63,7 +64,7 @@ _any_text = st.text(
 
 
 @st.composite
-def _mutated(draw, texts=st.sampled_from(_RESPONSES)) -> str:
+def _mutated(draw, texts=_texts) -> str:
   """A response as models write it, changed in a few places."""
   text = draw(texts)[:3000]
   for _ in range(draw(st.integers(1, 4))):

@@ -64,12 +64,13 @@ _SCALES = {
 _NO_UNITS = frozenset(
   'not no and or less more than if when unless except wrong right correct '
   'incorrect plus minus times over below zero double doubled twice tripled '
-  'halved couple negative repeating recurring squared cubed factorial mod modulo to at most least from '
+  'halved couple negative repeating recurring squared cubed factorial mod '
+  'modulo to at most least from '
   'maybe about approximately is are was isn but then choose remainder base '
   'with where for all any other infinity sqrt sin cos tan log ln pi theta '
-  'one two three four five six seven eight nine ten eleven twelve twenty thirty '
-  'forty fifty sixty seventy eighty ninety tens hundreds thousands millions '
-  'billions'.split()
+  'one two three four five six seven eight nine ten eleven twelve twenty '
+  'thirty forty fifty sixty seventy eighty ninety tens hundreds thousands '
+  'millions billions'.split()
 )
 # Five eighths are no five.
 _PART = re.compile(
