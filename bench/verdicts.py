@@ -95,21 +95,23 @@ def integers(count: int) -> list[Pair]:
 
 
 def mixture(golds: list[str], count: int, rng: random.Random) -> list[Pair]:
-  """Returns distinct pairs: a gold answer respelled, or another one."""
-  pairs: dict[tuple[str, str], None] = {}
+  """Returns pairs of a gold answer and itself respelled, or another one.
+
+  No two have the same answer and gold once they are found in the response.
+  """
+  pairs: dict[tuple[str, str], Pair] = {}
   for i in itertools.count():
     if len(pairs) == count:
-      break
+      return list(pairs.values())
     if i == 100 * count:
       sys.exit(f'{len(golds)} answers are too few for --pairs={count}')
     gold, other = rng.sample(golds, 2)
     written = gold if i % 2 else other
     written = written.replace('\\frac', rng.choice(_FRACTIONS))
-    pairs[rng.choice(_SPELLINGS).format(written), gold] = None
-  return [
-    Pair(rng.choice(_FORMS).format(_WORK, answer), gold)
-    for answer, gold in pairs
-  ]
+    answer = rng.choice(_SPELLINGS).format(written)
+    response = rng.choice(_FORMS).format(_WORK, answer)
+    pair = Pair(response, gold)
+    pairs.setdefault((final_answer.find(response), gold), pair)
 
 
 def import_s() -> float:
