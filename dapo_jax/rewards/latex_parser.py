@@ -148,9 +148,7 @@ def _exponent(tokens: list[str], bars: bool) -> Tree:
   if tokens[-1] == '-':
     tokens.pop()
     return _negated(_exponent(tokens, bars))
-  if tokens[-1] == '{':
-    return _group(tokens)
-  return _power(tokens, bars)
+  return _group(tokens) if tokens[-1] == '{' else _power(tokens, bars)
 
 
 def _atom(tokens: list[str], bars: bool) -> Tree:
