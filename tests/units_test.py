@@ -54,6 +54,10 @@ class SplitTest(parameterized.TestCase):
   def test_no_unit(self, text):
     self.assertEqual(units.split(text), (text, ''))
 
+  def test_several_signs_of_money_are_no_unit(self):
+    for text in ('\\$' * 3000 + '5', '£-' * 3000 + '5'):
+      self.assertEqual(units.split(text), (text, ''))
+
   def test_time_is_not_exponential(self):
     # `per` is a word, and part of ' per ': 2^30 ways would take minutes.
     for end in ('!', ' 1'):

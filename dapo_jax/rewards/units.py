@@ -89,7 +89,10 @@ _BARE_UNIT = re.compile(
   re.S,
 )
 _MONEY_BEHIND = re.compile(r'(?P<core>.*\d) ?(?P<unit>[€£¢])')
-_MONEY = re.compile(r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>.+)', re.S)
+# One sign: `split` is called again for what is behind it.
+_MONEY = re.compile(
+  r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>(?!-?(?:\\\$|€|£)).+)', re.S
+)
 _DEGREES = re.compile(r'(?P<core>.+)(?P<unit>°(?:\\text\{)?[CF]?\}?)', re.S)
 _ANGLE = re.compile('sin|cos|tan|cot|sec|csc')
 _PERCENT = re.compile(r'(?P<core>.+?)(?:%|\\text\{ ?per ?cent\}| per ?cent)')
