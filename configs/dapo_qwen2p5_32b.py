@@ -17,7 +17,9 @@ section 4). The paper's result of each, AIME 2024 avg@32 in percent:
 FOLDER is Qwen2.5-32B, the base model; where it is not given,
 --config.model.allow_download=true fetches it from the hub. The paper trains
 on DAPO-Math-17k (17,917 problems with integer answers) and evaluates on the
-30 problems of AIME 2024: JSONL files with `problem` and `answer`.
+30 problems of AIME 2024: folders that `dapo-jax data build` makes of the
+published files, dapo_math_17k and aime24, or JSONL files with `problem` and
+`answer`.
 
 Hardware: parameters and moments in float32 are 366 GiB, their gradient 122
 and the sampler's copy of the parameters come to it; so a slice of a pod, such

@@ -27,8 +27,9 @@ says where these do not agree with each other.
 
 Training data are DAPO-Math-17k and the levels 3 to 5 of MATH, about 25,000
 problems; evaluation is on AIME 2024 and 2025 (30 problems each), AMC 2023 and
-MATH-500 (--config.eval.prompts=40 and =500): JSONL files with `problem` and
-`answer`, one at a time.
+MATH-500 (--config.eval.prompts=40 and =500), one at a time: folders that
+`dapo-jax data build` makes of the published files, dcpo_train, aime24, aime25,
+amc23 and math500, or JSONL files with `problem` and `answer`.
 
 Hardware: the paper had 32 H20 GPUs. Parameters and moments in float32 are 17
 GiB (1.5b), 34 (3b), 85 (7b) and 165 GiB (14b), their gradient a third more;

@@ -97,5 +97,39 @@ class PagePoolTest(absltest.TestCase):
       self.assertLess(float(row[2]), float(row[7]))
 
 
+class VerdictsTest(absltest.TestCase):
+  def test_its_numbers_are_of_all_pairs(self):
+    with tempfile.TemporaryDirectory() as folder:
+      problems = pathlib.Path(folder) / 'problems.jsonl'
+      problems.write_text(
+        ''.join(f'{{"answer": "{i}\\\\sqrt{{2}}"}}\n' for i in range(3, 40))
+      )
+      done = _run(
+        'verdicts.py', f'--problems={problems}', '--pairs=60', '--reps=1'
+      )
+    self.assertEqual(done.returncode, 0, done.stderr)
+    imported, integers, mix = (
+      line.split() for line in done.stdout.splitlines()
+    )
+    self.assertEqual([imported[0], imported[2]], ['import', 's'])
+    self.assertLess(float(imported[1]), 3)
+    self.assertGreater(float(integers[1].replace(',', '')), 500)
+    self.assertGreater(float(mix[1].replace(',', '')), 1)
+    # Every second draw is a wrong one; a few of the right ones come twice.
+    self.assertIn('of 60 pairs of 37 answers ', ' '.join(mix))
+    self.assertBetween(int(mix[9]), 26, 30)
+    # Irrational, so that the wrong ones at least take algebra.
+    self.assertIn('2 processes judged', ' '.join(mix))
+    self.assertEndsWith(' '.join(mix), ', 0 have no verdict')
+
+  def test_too_few_answers_are_refused(self):
+    with tempfile.TemporaryDirectory() as folder:
+      problems = pathlib.Path(folder) / 'problems.jsonl'
+      problems.write_text('{"answer": "5"}\n{"answer": "6"}\n')
+      done = _run('verdicts.py', f'--problems={problems}', '--reps=1')
+    self.assertIn('2 answers are too few for --pairs=8192', done.stderr)
+    self.assertEqual(done.returncode, 1)
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -212,8 +212,8 @@ class FilterTest(absltest.TestCase):
 
 class NoiseTest(absltest.TestCase):
   def test_it_is_numbered_by_response_tokens_not_by_positions(self):
-    state = _inserted(_empty(), [10], [0], temperature=20.0)
-    state = _inserted(state, [5, 6, 7, 10], [1], temperature=20.0)
+    state = _inserted(_empty(), [10], [0], temperature=60.0)
+    state = _inserted(state, [5, 6, 7, 10], [1], temperature=60.0)
     state, _ = _run(state)
     # The logits depend on the last token alone, and both are sample 0.
     self.assertEqual(_response(state, 0), _response(state, 1))

@@ -107,16 +107,29 @@ class FindTest(parameterized.TestCase):
     '#### 1.1.1x\n',
   )
   def test_time_is_linear(self, piece):
-    def best_s(characters):
-      text = (piece * characters)[:characters]
-      times_s = []
-      for _ in range(3):
-        start_s = time.perf_counter()
-        final_answer.find(text)
-        times_s.append(time.perf_counter() - start_s)
-      return min(times_s)
+    self.assertLess(_growth(piece), 80)
 
-    self.assertLess(best_s(80_000) / max(best_s(5_000), 1e-3), 80)
+  @parameterized.parameters(
+    '*', '"', ' ', '.', '\\\\ ', '}', 'is ', 'a. ', ', a'
+  )
+  def test_time_within_an_answer_is_linear(self, piece):
+    for mark in ('Answer: a', 'The answer is a'):
+      self.assertLess(_growth(piece, mark, 'b'), 80, mark)
+
+
+def _growth(piece, before='', after=''):
+  """How many times the time grows when a text grows 16 times."""
+
+  def best_s(characters):
+    text = before + (piece * characters)[:characters] + after
+    times_s = []
+    for _ in range(3):
+      start_s = time.perf_counter()
+      final_answer.find(text)
+      times_s.append(time.perf_counter() - start_s)
+    return min(times_s)
+
+  return best_s(80_000) / max(best_s(5_000), 1e-3)
 
 
 if __name__ == '__main__':

@@ -37,6 +37,13 @@ class WinnableTest(parameterized.TestCase):
       self.assertEqual(self._winnable(prompts), prompts)
     self.assertFalse(self.listing.exists())
 
+  def test_the_list_of_data_that_were_mended_since_is_removed(self):
+    with self.assertLogs('absl', level='WARNING'):
+      self._winnable(_prompts('1', '$$'))
+    self.assertTrue(self.listing.exists())
+    self._winnable(_prompts('1', '2'))
+    self.assertFalse(self.listing.exists())
+
   @parameterized.parameters(
     # Nothing but signs, an answer that is cut off, the mark for none.
     '$$',
@@ -69,7 +76,7 @@ class WinnableTest(parameterized.TestCase):
     self.assertIn('1 of 2 prompts are right in one form', logs.output[0])
     [row] = [json.loads(r) for r in self.listing.read_text().splitlines()]
     self.assertTrue(row['can_be_won'])
-    self.assertEqual(row['refused_as'], [graders.LINE])
+    self.assertEqual(row['refused_as'], ['Answer: ...'])
 
   def test_only_the_forms_that_are_read_count(self):
     prompts = _prompts('1', '34.')

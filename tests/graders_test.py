@@ -82,6 +82,16 @@ class GradersTest(parameterized.TestCase):
         # Nor is the request an answer, if a response repeats it.
         self.assertFalse(grade(text, prompt).correct)
 
+  @parameterized.parameters('47+38', '38+47', '47+38=85')
+  def test_the_question_is_no_answer(self, answer):
+    prompt = records.make_prompt(
+      'd', [records.Message('user', '47+38=?')], '85'
+    )
+    grade = self._grader('equivalence').grade
+    verdict = grade(f'Answer: {answer}', prompt)
+    self.assertEqual(verdict.correct, answer.endswith('=85'))
+    self.assertEqual(verdict.extracted, answer)
+
   @parameterized.parameters(
     ('equivalence', 'Answer: {}'),
     ('equivalence_box', '\\boxed{{{}}}'),

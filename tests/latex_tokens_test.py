@@ -46,6 +46,8 @@ class ValueTest(parameterized.TestCase):
     ('0.1\\overline{6}', Fraction(1, 6)),
     ('.\\dot{12}', Fraction(4, 33)),
     ('1.\\overline{9}', Fraction(2)),
+    ('0.\\overline 3', Fraction(1, 3)),
+    ('1.(6)', Fraction(5, 3)),
   )
   def test_hand_worked(self, token, expected):
     self.assertEqual(latex_tokens.value(token), expected)

@@ -49,6 +49,19 @@ class ChosenTest(parameterized.TestCase):
   def test_none_or_several(self, text):
     self.assertIsNone(options.chosen(text))
 
+  @parameterized.parameters(
+    ('(C)12', '12', '12'),
+    ('\\text{(C)}\\frac{1}{2}', '12', '\\frac{1}{2}'),
+    ('\\text{(C) 12}', '12', ' 12'),
+    ('(C)', '12', '(C)'),
+    ('12', '12', '12'),
+    # A product with C, and two choices.
+    ('(C)12', '12C', '(C)12'),
+    ('(C)12(D)15', '12', '(C)12(D)15'),
+  )
+  def test_what_stands_behind_the_letter(self, text, gold, behind):
+    self.assertEqual(options.without_letter(text, gold), behind)
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -1,6 +1,8 @@
 """Tests of `dapo_jax.rewards.own_grader`."""
 
+import json
 import pathlib
+import sys
 import tempfile
 import textwrap
 
@@ -35,6 +37,19 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(grade(gold, self.prompt), (0.5, True, gold[:9]))
     self.assertEqual(grade('no', self.prompt), (0.0, False, 'no'))
 
+  def test_a_file_may_hold_a_dataclass_and_have_the_name_of_a_module(self):
+    file = self.file.with_name('json.py')
+    file.write_text(
+      'from __future__ import annotations\n'
+      'import dataclasses\n'
+      '@dataclasses.dataclass\n'
+      'class Kept:\n'
+      '  number: int\n' + _FILE.replace('0.0', 'Kept(0).number')
+    )
+    grade = own_grader.load(f'{file}:starts')
+    self.assertEqual(grade('no', self.prompt), (0, False, 'no'))
+    self.assertIs(sys.modules['json'], json)
+
   def test_a_function_of_a_module(self):
     grade = own_grader.load('verdict_functions:graded_by_length')
     self.assertEqual(grade('abc', self.prompt), (3.0, False, 'abc'))
@@ -57,6 +72,7 @@ class LoadTest(parameterized.TestCase):
     ('verdicts.Verdict(1.0, 1, "")', TypeError, 'a bool and a text'),
     ('verdicts.Verdict(1.0, True, None)', TypeError, 'a bool and a text'),
     ('verdicts.Verdict(float("nan"), True, "")', ValueError, 'be finite'),
+    ('verdicts.Verdict("1", True, "")', TypeError, "be a number, got '1'"),
     ('1 / 0', ZeroDivisionError, 'division'),
   )
   def test_another_result_is_an_error(self, result, error, message):

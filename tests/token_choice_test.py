@@ -268,35 +268,76 @@ class FilteredTest(parameterized.TestCase):
     # Of 2.2, 2.0 and 1.5 the first has 44%, the first two 80%.
     self.assertEqual(set(tokens[2::3].tolist()), {8, 0})
 
-  def test_a_draw_that_falls_on_what_stays_is_as_without_a_filter(self):
-    keys = _keys(samples=2000)
-    plain, _ = _draw(self._LOGITS, keys)
-    tokens, _ = _draw(self._LOGITS, keys, top_k=4)
-    stays = np.isin(plain, [8, 0, 5, 2])
-    np.testing.assert_array_equal(tokens[stays], plain[stays])
-    self.assertBetween(stays.mean(), 0.5, 0.99)
 
+class BlocksTest(parameterized.TestCase):
+  """Vocabularies of several blocks of 256 tokens."""
 
-class UnfilteredTest(absltest.TestCase):
-  def test_draws_are_those_of_gumbel_max_to_the_bit(self):
+  @parameterized.parameters(255, 256, 257, 700)
+  def test_chi_square_over_blocks(self, count):
+    rng = np.random.default_rng(count)
+    logits = 1.5 * rng.standard_normal(count)
+    p = np.exp(logits) / np.exp(logits).sum()
+    draws = 20_000
+    tokens, _ = _draw(logits, _keys(samples=draws))
+    # Rare tokens are put together, so that 20 are expected of each sort.
+    order = np.argsort(p)
+    rare = order[np.cumsum(p[order]) * draws < 40]
+    sort = np.arange(count)
+    sort[rare] = rare[0]
+    observed = np.bincount(sort[tokens], minlength=count)
+    expected = np.bincount(sort, weights=draws * p, minlength=count)
+    there = expected > 0
+    gaps = observed[there] - expected[there]
+    chi_square = (np.square(gaps) / expected[there]).sum()
+    freedom = there.sum() - 1
+    self.assertLess(abs(chi_square - freedom), 8 * np.sqrt(2 * freedom))
+
+  @parameterized.parameters(0, 255, 256, 600, 699)
+  def test_the_only_token_with_weight_is_drawn(self, only):
+    logits = np.where(np.arange(700) == only, 0.0, -1e30)
+    tokens, logp = _draw(logits, _keys(samples=64))
+    np.testing.assert_array_equal(tokens, only)
+    np.testing.assert_array_equal(logp, 0.0)
+
+  def test_the_last_that_may_be_drawn_is_in_an_early_block(self):
+    # 700 places, of which 300 are tokens: nothing lies behind them.
+    logits = np.where(np.arange(700) < 300, 0.0, -1e30)
+    tokens, _ = _draw(logits, _keys(samples=8000))
+    self.assertEqual((tokens.min(), tokens.max()), (0, 299))
+
+  @parameterized.parameters(0.0, 1.0)
+  def test_of_logits_that_are_not_finite_it_is_a_token(self, temperature):
+    for bad in (np.nan, np.inf):
+      logits = np.zeros((2, 300))
+      logits[0, 290] = bad
+      logits[1, 7] = 50.0
+      tokens, _ = _draw(logits, _keys(samples=2), temperature=temperature)
+      self.assertBetween(tokens[0], 0, 299)
+      self.assertEqual(tokens[1], 7)
+
+  def test_draws_are_those_of_two_searches(self):
     rng = np.random.default_rng(0)
-    logits = rng.standard_normal((32, 300)).astype(np.float32)
+    logits = rng.standard_normal((32, 600)).astype(np.float32)
     keys = _keys(seed=3, ordinal=8, samples=32)
     found, logp = _draw(logits, keys, token_number=5, temperature=0.7)
-    z = jnp.asarray(logits) / jnp.float32(0.7)
+    z = logits.astype(np.float64) / 0.7
     for i in range(32):
       key = jax.random.wrap_key_data(keys[i], impl='threefry2x32')
-      key = jax.random.fold_in(key, 5)
-      noise = jax.random.gumbel(key, (300,), jnp.float32)
-      self.assertEqual(found[i], np.argmax(noise + z[i]))
+      u = np.asarray(jax.random.uniform(jax.random.fold_in(key, 5), (2,)))
+      p = np.pad(np.exp(z[i]), (0, 168)).reshape(3, 256)
+      ends = np.cumsum(p.sum(axis=1))
+      block = np.searchsorted(ends, u[0] * ends[-1], side='right')
+      inside = np.cumsum(p[block])
+      place = np.searchsorted(inside, u[1] * inside[-1], side='right')
+      self.assertEqual(found[i], 256 * block + place)
     expected = jax.nn.log_softmax(z)[np.arange(32), found]
     np.testing.assert_allclose(logp, expected, atol=tolerances.F32_LOGP)
 
   def test_recorded_draws(self):
-    # Sampled before there were filters.
+    # A resumed run must find the draws it left.
     logits = np.arange(11) % 4 / 2
     tokens, _ = _draw(logits, _keys(seed=2, ordinal=6, samples=12))
-    self.assertEqual(tokens.tolist(), [0, 2, 3, 7, 7, 9, 1, 2, 7, 2, 5, 3])
+    self.assertEqual(tokens.tolist(), [1, 1, 8, 3, 2, 3, 9, 4, 9, 2, 6, 2])
 
 
 class CompilationTest(absltest.TestCase):

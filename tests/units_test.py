@@ -23,6 +23,7 @@ class SplitTest(parameterized.TestCase):
     ('60\\text{miles per hour}', '60', 'miles per hour'),
     ('3:30\\text{p.m.}', '3:30', 'p.m.'),
     ('3 million', '(3)*1000000', ''),
+    ('\\$15 per hour', '15', 'dollar per hour'),
     ('3\\text{million people}', '(3)*1000000', 'people'),
   )
   def test_number_and_unit(self, text, number, unit):
@@ -36,6 +37,13 @@ class SplitTest(parameterized.TestCase):
     '\\text{east}',
     '5\\text{not}',
     '5\\text{tenths}',
+    '5\\text{sixteenths}',
+    '5 ninth',
+    '5\\text{tens}',
+    '5\\text{point two}',
+    '5\\text{below zero}',
+    '0.3\\text{repeating}',
+    '5\\text{i}',
     '5\\text{squared}',
     '5\\text{k}',
     '2\\sin x',
@@ -45,6 +53,16 @@ class SplitTest(parameterized.TestCase):
   )
   def test_no_unit(self, text):
     self.assertEqual(units.split(text), (text, ''))
+
+  def test_several_signs_of_money_are_no_unit(self):
+    for text in ('\\$' * 3000 + '5', '£-' * 3000 + '5'):
+      self.assertEqual(units.split(text), (text, ''))
+
+  def test_time_is_not_exponential(self):
+    # `per` is a word, and part of ' per ': 2^30 ways would take minutes.
+    for end in ('!', ' 1'):
+      text = '5 ab' + ' per' * 400 + end
+      self.assertEqual(units.split(text), (text, ''))
 
 
 class RatioTest(parameterized.TestCase):
@@ -77,6 +95,8 @@ class RatioTest(parameterized.TestCase):
     ('a.m.', 'p.m.'),
     ('°C', '°F'),
     ('radians', 'degrees'),
+    # Two words, of which the second is behind a power.
+    ('cm^2 cm', 'm'),
   )
   def test_units_that_contradict(self, unit, other):
     self.assertIsNone(units.ratio(unit, other))

@@ -3,6 +3,7 @@
 A function there is imported by name, so it cannot stand in the test itself.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -91,7 +92,58 @@ def _start_a_process(answer, gold):
   return True
 
 
+def _fork(answer, gold):
+  os.fork()
+  return True
+
+
+def _fork_and_sleep(answer, gold):
+  for _ in range(3):
+    if not os.fork():
+      time.sleep(3600)
+  with open(gold, 'w', encoding='utf-8') as file:
+    for children in os.listdir(f'/proc/{os.getpid()}/task'):
+      path = f'/proc/{os.getpid()}/task/{children}/children'
+      with open(path, encoding='utf-8') as found:
+        file.write(found.read())
+  return True
+
+
+def _close_all(answer, gold):
+  os.closerange(0, 1000)
+  return True
+
+
+def _garble(answer, gold, text=b'\0\0\0\2no'):
+  # Whatever is open takes it, the connection to the parent too.
+  for descriptor in range(3, 100):
+    with contextlib.suppress(OSError):
+      os.write(descriptor, text)
+  return True
+
+
+def _move(answer, gold):
+  os.chdir('/')
+  os.environ.clear()
+  sys.path.clear()
+  return True
+
+
+def _limit(answer, gold):
+  sys.setrecursionlimit(60)
+  signal.signal(signal.SIGALRM, signal.SIG_IGN)
+  signal.setitimer(signal.ITIMER_REAL, 0.001)
+  return True
+
+
 _ACTS = {
+  'fork': _fork,
+  'fork and sleep': _fork_and_sleep,
+  'close all': _close_all,
+  'garble': _garble,
+  'garble a message': lambda a, g: _garble(a, g, b'\0\0\0\2{}'),
+  'move': _move,
+  'limit': _limit,
   'note': _note,
   'note and sleep': _note_and_sleep,
   'note and hang': _note_and_hang,

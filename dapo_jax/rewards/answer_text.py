@@ -77,12 +77,15 @@ _SIGNS = {
 _COMMAND = re.compile(r'\\[A-Za-z]+')
 _OPERATORS = {
   **{'<=': '≤', '=<': '≤', '>=': '≥', '!=': '≠', '==': '=', '+/-': '±'},
-  **{'+-': '±', '**': '^', '`': "'", '\\{\\}': '∅', '{}': ''},
+  **{'+-': '±', '**': '^', '`': "'", '\\{\\}': '∅', '{}': '', '{:}': ':'},
+  'US\\$': '\\$',
 }
 _DELIMITERS = re.compile(r'(?<!\\)\\[()\[\]]|(?<!\\)\$|\\(?:left|right)\s*\.')
 # One dollar sign is money, two are delimiters.
 _MONEY = re.compile(r'(?<!\\)\$(?=\s*[\d.])')
-_SPACES = re.compile(r'(?:(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}|\s)+')
+_SPACES = re.compile(
+  r'(?:(?<!\\)\\[,;:>! ]|~|\\(?:hspace|tag|(?:text)?color)\*?\{[^{}]*\}|\s)+'
+)
 _DEGREES = re.compile(
   r'\^\s*(?:\{\s*(?:\\circ|\\degree|°)\s*\}|\\circ(?![A-Za-z])|°)'
   r'|(?<=\d)\s*\\circ(?![A-Za-z])'
@@ -108,6 +111,7 @@ _TEXT = re.compile(
   r'\{\s*(?:\\text\{([^{}]*)\}|([^{}]*))\s*\}'
 )
 _JOINER = re.compile(r',?\s*(?<![A-Za-z\\])(and|or)(?![A-Za-z])\s*', re.I)
+_OPTION = re.compile(r'[A-J]\.')
 _JOINED = {'and': '∧', 'or': '∨'}
 _NAMED_FUNCTIONS = (
   *('sin', 'cos', 'tan', 'cot', 'sec', 'csc', 'ln', 'log', 'exp', 'gcd'),
@@ -117,15 +121,20 @@ _NAMED_FUNCTIONS = (
 _GAP = re.compile(r' (?![A-Za-z0-9])|(?<![A-Za-z0-9]) ')
 
 
-def normalize(text: str) -> str:
-  """Returns an answer in the one spelling; '' when it says nothing."""
+def normalize(text: str, *, thousands: bool = True) -> str:
+  """Returns an answer in the one spelling; '' when it says nothing.
+
+  Args:
+    text: the answer.
+    thousands: whether a comma may part thousands.
+  """
   text = text.strip()
   if len(text) > LONGEST_CHARACTERS or (text.isascii() and text.isdigit()):
     return text
   text = unicode_math.to_latex(text).strip(' *"')
   if text.count('$') - text.count('\\$') == 1:
     text = _MONEY.sub(r'\\$', text)
-  text = _with_numbers(_DELIMITERS.sub(' ', text))
+  text = _with_numbers(_DELIMITERS.sub(' ', text), thousands)
   text = _COMMAND.sub(lambda c: _SIGNS.get(c[0], c[0]), _DEGREES.sub('°', text))
   text = _with_words(_SPACES.sub(' ', text.replace('\\%', '%')))
   for old, new in _OPERATORS.items():
@@ -133,7 +142,7 @@ def normalize(text: str) -> str:
   return _trimmed(_GAP.sub('', _SPACES.sub(' ', text)))
 
 
-def _with_numbers(text: str) -> str:
+def _with_numbers(text: str, thousands: bool) -> str:
   """Takes the separators out of numbers, not the commas out of lists."""
   text = _TEX_THOUSANDS.sub('', text)
   spaced_list = ', ' in text
@@ -147,7 +156,8 @@ def _with_numbers(text: str) -> str:
     keep = inside > 0 and not spaced_list
     return number[0] if keep else number[0].replace(',', '')
 
-  text = _THOUSANDS.sub(join, text)
+  if thousands:
+    text = _THOUSANDS.sub(join, text)
   return _SPACED_THOUSANDS.sub(lambda n: n[0].replace(' ', ''), text)
 
 
@@ -177,12 +187,21 @@ def _font(command: re.Match) -> str:
 
 def _text(command: re.Match) -> str:
   content = (command[1] or command[2] or '').strip()
-  joiner = _JOINER.fullmatch(content.strip(' ,'))
-  if joiner:
-    return _JOINED[joiner[1].lower()]
+  *before, joined = _JOINER.split(content)
+  if before and not joined:
+    # `cm and` between two lengths, or `and` alone.
+    *before, joiner = before
+    return _words(''.join(before)) + _JOINED[joiner.lower()]
+  return _words(content)
+
+
+def _words(content: str) -> str:
+  content = content.strip(' ,')
   if not re.search('[A-Za-z]', content):
     return f' {content} '
-  return f'\\text{{{content.rstrip(".")}}}'
+  if not _OPTION.fullmatch(content):
+    content = content.rstrip('.')
+  return f'\\text{{{content}}}'
 
 
 def _trimmed(text: str) -> str:
@@ -196,12 +215,13 @@ def _trimmed(text: str) -> str:
 
 def _unwrapped(text: str) -> str:
   """A text without braces, and without doubled parentheses, around it."""
-  closing, opened = {}, []
+  # Each kind for itself: in {(0,1]} the parenthesis has no partner.
+  closing, opened = {}, {'}': [], ')': []}
   for bracket in re.finditer(r'\\.|[{}()]', text):
     if bracket[0] in '{(':
-      opened.append(bracket.start())
-    elif bracket[0] in '})' and opened:
-      closing[opened.pop()] = bracket.start()
+      opened['}' if bracket[0] == '{' else ')'].append(bracket.start())
+    elif opened.get(bracket[0]):
+      closing[opened[bracket[0]].pop()] = bracket.start()
   start, end = 0, len(text) - 1
   while closing.get(start) == end and (
     text[start] == '{'

@@ -31,6 +31,9 @@ from dapo_jax.rewards import (
 
 _INTEGER = re.compile(r'([-+]?)0*(\d+)', re.ASCII)
 _SAYS_SOMETHING = re.compile(r'[^\W_]|[∞∅]')
+# Behind a comma it tells a list, 120, 135, from a number, but not two texts.
+_SPACED = re.compile(r'\d,\s+\S')
+_COMMA = re.compile(r'\s*,\s*')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
@@ -91,7 +94,12 @@ def _signed(integer: re.Match) -> str:
 def _compared(
   answer: str, gold: str, oracle: form_equality.Oracle
 ) -> bool | None:
-  texts = [answer_text.normalize(text) for text in (answer, gold)]
+  # 100,200 is a list where the gold answer is one, 100, 200.
+  is_list = _SPACED.search(gold) and not _SPACED.search(answer)
+  texts = [
+    answer_text.normalize(answer, thousands=not is_list),
+    answer_text.normalize(gold),
+  ]
   if not all(_SAYS_SOMETHING.search(text) for text in texts):
     return False
   if not _is_closed(texts[1]):
@@ -99,6 +107,9 @@ def _compared(
   letter, chosen = options.letter(texts[1]), options.chosen(texts[0])
   if letter and chosen:
     return letter == chosen
+  if len({_COMMA.sub(',', text.strip()) for text in (answer, gold)}) == 1:
+    return True
+  texts[0] = options.without_letter(*texts)
   forms = [form_reader.read(text) for text in texts]
   return form_equality.same(*forms, oracle)
 

@@ -21,7 +21,7 @@ _BOX_WORD = re.compile(r'\\(?:boxed|fbox)(?![A-Za-z])')
 _BOX = re.compile(r'\\(?:boxed|fbox)\s*\{')
 # TeX lets a box without braces hold what follows; here that is a number, so
 # that the word in a sentence is none.
-_BARE_BOX = re.compile(r'\\(?:boxed|fbox)\s+(-?\d[\d,]*(?:\.\d+)?)')
+_BARE_BOX = re.compile(r'\\(?:boxed|fbox)\s*(-?\d[\d,]*(?:\.\d+)?)')
 _BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 _LABEL = r'answer(?:\s+is)?[*_ \t]*[:\uff1a]'
 _LINE = re.compile(rf'{_LABEL}[*_\s]*((?:(?!{_LABEL})[^\n])*)', re.IGNORECASE)
@@ -32,7 +32,7 @@ _HEADING = re.compile(
 )
 # Only a number, for `#### Step 2` is a heading.
 _HASHES = re.compile(
-  r'^[ \t]*####[ \t]*([-+$\u20ac\xa3]{0,3}[\d.,/]{1,200}[ ]?%?)[ \t.]*$',
+  r'^[ \t]*####[ \t]*([-+$\u20ac\xa3\u2212]{0,3}[\d.,/]{1,200}[ ]?%?)[ \t.]*$',
   re.MULTILINE,
 )
 _TAG = re.compile(r'<answer>([^<]*(?:<(?!/?answer>)[^<]*)*)</answer>', re.I)
@@ -119,7 +119,7 @@ def _line(text: str) -> tuple[int, str]:
 def _others(text: str) -> tuple[int, str]:
   """Where the last of the other marks is (-1 = nowhere), and its answer."""
   last = (-1, '')
-  if '####' in text or '</answer>' in text:
+  if '####' in text or '</answer>' in text.lower():
     for pattern in (_HASHES, _TAG):
       for found in pattern.finditer(text):
         last = max(last, (found.start(), found[1]))
@@ -156,4 +156,9 @@ def _bare(line: str) -> str:
     start, _, end = line.rpartition('}')
     line = line[1:] if line.startswith('}') else start + end
   line = re.sub(r'\\\\\s*$', '', line)
-  return re.sub(r'[*_`"]+\.$', '', line.strip(_DRESSING)).strip(_DRESSING)
+  line = line.strip(_DRESSING)
+  # `**5**.`; not by a search, whose time would be quadratic.
+  undotted = line.removesuffix('.')
+  if undotted.endswith(tuple('*_`"')):
+    line = undotted
+  return line.strip(_DRESSING)

@@ -112,7 +112,7 @@ def _named_alike(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
     return _values(answer, gold, oracle)
   if all(symbols):
     return _equations(answer, gold, oracle)
-  both_applied = all(re.fullmatch(r'.+\(.+\)', name) for name in names)
+  both_applied = all(re.fullmatch(r'.*\(.+\)', name) for name in names)
   return False if both_applied else _values(answer, gold, oracle)
 
 
@@ -228,9 +228,10 @@ def _as_tuple(form: Form, other: Form) -> Form:
     cells = tuple(row.parts[0] for row in form.parts)
     return Form('tuple', form.text, cells, '()')
   if form.kind == 'list' and all(part.kind == 'named' for part in form.parts):
-    names = [part.detail for part in form.parts]
-    if names != sorted(set(names)):
+    parts = sorted(form.parts, key=lambda part: part.detail)
+    if len({part.detail for part in parts}) < len(parts):
       return form._replace(kind='opaque', parts=())
+    return form._replace(parts=tuple(parts))
   return form
 
 

@@ -36,6 +36,7 @@ _NUMBERS = (
 )
 # A run of letters that is a word; shorter ones may be products.
 _WORD = re.compile(r'(?<![\\A-Za-z])[A-Za-z]{4,}')
+_FUNCTION = re.compile(r'(?:sqrt|sinh|cosh)(?![A-Za-z])')
 _NO_WORDS = re.compile(r'[=<>≤≥^_*+{}|∈±]|\\(?!text\{)')
 _NONE = ('∅', 'nosolution', 'nosolutions', 'emptyset', 'theemptyset')
 
@@ -200,6 +201,9 @@ def _enclosed(text: str) -> Form | None:
 def _set(content: str) -> Form | None:
   if not content:
     return Form('words', '∅')
+  if content == '∅':
+    # The set of the empty set has a member.
+    return Form('opaque', '')
   builder = text_parts.split(content, '|:')
   if len(builder) == 2 and re.fullmatch(r'\(?[a-z](?:∈\\R)?\)?', builder[0]):
     return _read(builder[1])
@@ -282,5 +286,5 @@ def _words(text: str) -> Form | None:
     return Form('words', '∅')
   if _NO_WORDS.search(plain):
     return None
-  known = _WORD.search(plain) and not re.search(r'(?:sqrt|sinh|cosh)\(', plain)
+  known = _WORD.search(plain) and not _FUNCTION.search(plain)
   return Form('words', text) if known or '\\text' in text else None

@@ -45,7 +45,7 @@ def winnable(
     prompts: at least one.
     grader: how responses will be graded.
     keep: return the others too.
-    listing: file for them, JSON Lines; not written where there is none.
+    listing: file for them, JSON Lines; removed where there is none.
 
   Raises:
     ValueError: no prompt is left.
@@ -54,6 +54,7 @@ def winnable(
   refused = [(p, forms) for p, forms in refused if forms]
   lost = {p.id for p, forms in refused if forms == grader.forms}
   if not refused:
+    listing.unlink(missing_ok=True)  # of data that have been mended since
     return list(prompts)
   listing.parent.mkdir(parents=True, exist_ok=True)
   with listing.open('w', encoding='utf-8', newline='\n') as stream:
@@ -63,7 +64,7 @@ def winnable(
         'dataset': prompt.dataset,
         'problem': prompt.messages[-1].content,
         'gold': prompt.gold,
-        'refused_as': forms,
+        'refused_as': [form.format('...') for form in forms],
         'can_be_won': prompt.id not in lost,
       }
       stream.write(json.dumps(row, ensure_ascii=False) + '\n')

@@ -20,6 +20,7 @@ from dapo_jax.rewards import (
   verdicts,
   verifier_pools,
   verifiers,
+  worked_out,
 )
 
 # Gives the verdict on (response, prompt).
@@ -88,9 +89,16 @@ def _by_meaning(
   extracted = final_answer.find(response, only_box=only_box)
   if prompt.task:
     return _by_task(pools, extracted, prompt.task)
-  correct = equivalence.quick(extracted, prompt.gold)
+  try:
+    correct = equivalence.quick(extracted, prompt.gold)
+  except Exception:
+    # A fault of ours: a worker process meets it again, and there it counts.
+    correct = None
   if correct is None:
     correct = pools.equal(equivalence.symbolic, extracted, prompt.gold)
+  correct = correct and worked_out.is_worked_out(
+    extracted, prompt.gold, prompt.messages[-1].content
+  )
   return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
 
 

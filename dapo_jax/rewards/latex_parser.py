@@ -73,30 +73,31 @@ def _negated(tree: Tree) -> Tree:
 
 def _term(tokens: list[str], bars: bool) -> Tree:
   """Factors, written with a sign between them or side by side."""
+  begin = tokens[-1]
   factors = [_power(tokens, bars)]
   while True:
     sign = tokens[-1]
     if sign in ('*', '/'):
       tokens.pop()
-      negative = tokens[-1] == '-'
-      if negative:
-        tokens.pop()
+      negative = tokens[-1] == '-' and tokens.pop()
+      begin = tokens[-1]
       factor = _power(tokens, bars)
       factor = _negated(factor) if negative else factor
       if sign == '*':
         factors.append(factor)
       else:
         factors = [Tree('quotient', None, (_product(factors), factor))]
-    elif _begins_factor(sign, bars):
-      _put_beside(factors, sign, _power(tokens, bars))
+    elif _begins_factor(sign, bars) or (
+      sign[:1].isdigit() and factors[-1].op == 'factorial'  # 3!7!
+    ):
+      begin = _add_beside(factors, begin, tokens, bars)
     else:
       return _product(factors)
 
 
 def _product(factors: list[Tree]) -> Tree:
-  if len(factors) == 1:
-    return factors[0]
-  return Tree('product', None, tuple(factors))
+  several = len(factors) > 1
+  return Tree('product', None, tuple(factors)) if several else factors[0]
 
 
 def _begins_factor(token: str, bars: bool) -> bool:
@@ -109,21 +110,25 @@ def _begins_factor(token: str, bars: bool) -> bool:
   )
 
 
-def _put_beside(factors: list[Tree], token: str, right: Tree) -> None:
-  """Adds a factor, or makes the mixed number that it ends."""
-  left = factors[-1]
-  if (
-    token == '\\frac'
-    and left.op == 'number'
-    and left.value.denominator == 1
-    and right.op == 'quotient'
-    and all(part.op == 'number' for part in right.parts)
-  ):
-    above, below = (part.value for part in right.parts)
-    if 0 < above < below and above.denominator == below.denominator == 1:
-      factors[-1] = latex_tree.number(left.value + above / below)
-      return
+def _add_beside(
+  factors: list[Tree], begin: str, tokens: list[str], bars: bool
+) -> str:
+  """Adds the next factor; returns its first token, as `begin` is the last's.
+
+  A fraction behind digits, unlike one behind (2), ends a mixed number.
+  """
+  token, left, right = tokens[-1], factors[-1], _power(tokens, bars)
+  values = [p.value for p in (left, *right.parts) if p.op == 'number']
+  is_fraction = token == '\\frac' and right.op == 'quotient'
+  wholes = [value for value in values if value.denominator == 1]
+  if begin[:1].isdigit() and is_fraction and len(wholes) == 3:
+    whole, above, below = wholes
+    if 0 < above < below:
+      part = above / below
+      right = latex_tree.number(whole + (-part if whole < 0 else part))
+      factors.pop()
   factors.append(right)
+  return token
 
 
 def _power(tokens: list[str], bars: bool) -> Tree:
@@ -143,9 +148,7 @@ def _exponent(tokens: list[str], bars: bool) -> Tree:
   if tokens[-1] == '-':
     tokens.pop()
     return _negated(_exponent(tokens, bars))
-  if tokens[-1] == '{':
-    return _group(tokens)
-  return _power(tokens, bars)
+  return _group(tokens) if tokens[-1] == '{' else _power(tokens, bars)
 
 
 def _atom(tokens: list[str], bars: bool) -> Tree:
@@ -267,7 +270,8 @@ def _call(name: str, tokens: list[str], bars: bool) -> Tree:
     if tokens.pop() == '_':
       if name != 'log':
         raise _Refused
-      base = (_argument_or_number(tokens),)
+      is_number = tokens[-1].isdigit()
+      base = (_atom(tokens, False) if is_number else _argument(tokens),)
     else:
       power = _exponent(tokens, bars)
   if power == latex_tree.number(-1):
@@ -282,17 +286,14 @@ def _call(name: str, tokens: list[str], bars: bool) -> Tree:
   return Tree('power', None, (tree, power)) if power else tree
 
 
-def _argument_or_number(tokens: list[str]) -> Tree:
-  return _atom(tokens, False) if tokens[-1].isdigit() else _argument(tokens)
-
-
 def _bare_argument(tokens: list[str], bars: bool) -> Tree:
   """Factors side by side, up to a sign or another function."""
+  begin = tokens[-1]
   factors = [_power(tokens, bars)]
   while (
     _begins_factor(tokens[-1], bars)
     and tokens[-1].removeprefix('\\') not in FUNCTIONS - {'sqrt'}
     and tokens[-1] not in ('(', '[')
   ):
-    _put_beside(factors, tokens[-1], _power(tokens, bars))
+    begin = _add_beside(factors, begin, tokens, bars)
   return _product(factors)

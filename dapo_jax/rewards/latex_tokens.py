@@ -12,7 +12,10 @@ DEEPEST = 30
 
 _TOKEN = re.compile(
   r'(?P<mixed>\d+ \d+/\d+(?![\d.]))'
-  r'|(?P<repeating>\d*\.\d*\\(?:overline|dot)\{\d+\})'
+  r'|(?P<repeating>\d*\.\d*\\(?:overline|dot) ?(?:\{\d+\}|\d(?!\d)))'
+  r'|(?P<cycle>\d*\.\(\d+\))'
+  # 0.1(6) is 1/6 to some, 0.6 to others.
+  r'|(?P<unclear>\d*\.\d+\((?=\d+\)))'
   r'|(?P<number>\d+\.\d+|\.\d+|\d+\.(?![\d.])|\d+)'
   r'|(?P<decorated>\\(?:overline|vec|hat|tilde|angle|triangle|overrightarrow)'
   r'\s*(?:\{[A-Za-z]{1,4}\}|[A-Z]{1,3}))'
@@ -22,6 +25,9 @@ _TOKEN = re.compile(
   r"|(?P<other>[A-Za-z]|[-+*/^_{}()\[\]|!,°'∞⌊⌋⌈⌉])"
   r'|(?P<space> )'
 )
+
+# 0.1\overline{6} and 0.(3): what stands once, what repeats.
+_CYCLE = re.compile(r'(\d*\.\d*)(?:\\[a-z]+ ?\{?|\()(\d+)[})]?')
 
 # Greek letters, as variables.
 SYMBOLS = frozenset(
@@ -44,7 +50,7 @@ def split(text: str) -> list[str] | None:
   tokens, at = [], 0
   while at < len(text):
     found = _TOKEN.match(text, at)
-    if not found:
+    if not found or found.lastgroup == 'unclear':
       return None
     at = found.end()
     if found.lastgroup != 'space':
@@ -68,15 +74,15 @@ def value(token: str) -> Fraction | None:
 
   None for a mixed number whose fraction is above 1.
   """
-  if ' ' in token:
+  found = _CYCLE.fullmatch(token)
+  if not found and ' ' in token:
     whole, above, below = (int(part) for part in re.split('[ /]', token))
     if not above < below:
       return None
     return whole + Fraction(above, below)
-  if '{' not in token:
+  if not found:
     return Fraction(token)
-  start, _, repeated = token[:-1].partition('{')
-  start = start[: start.index('\\')]
+  start, repeated = found.groups()
   places = len(start.partition('.')[2])
   cycle = Fraction(int(repeated), 10 ** len(repeated) - 1)
   return Fraction(start.rstrip('.') or 0) + cycle / 10**places

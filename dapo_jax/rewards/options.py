@@ -11,6 +11,8 @@ _OPTION = (
 )
 # A second choice.
 _OTHER = re.compile(r'\([A-Ja-j]\)|(?:^|[∨∧,;/|])[ (]*[A-J](?![A-Za-z])')
+# An option in parentheses, and what stands behind it.
+_DRESSED = re.compile(r'(?:\\text\{\(([A-J])\)\}|\(([A-J])\))(.+)', re.DOTALL)
 _TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 
@@ -36,6 +38,21 @@ def chosen(text: str) -> str | None:
   if rest and (not found['close'] or _OTHER.search(rest)):
     return None
   return found['letter'].upper()
+
+
+def without_letter(text: str, gold: str) -> str:
+  r"""Returns what stands behind an option's letter, as 12 of `(C) 12`.
+
+  It is the whole text where there is no letter, where it may be a variable of
+  the gold answer, and where a second choice follows.
+  """
+  whole = re.fullmatch(r'\\text\{([^{}]*)\}', text)
+  found = _DRESSED.fullmatch(whole[1] if whole else text)
+  if not found or _OTHER.search(found[3]):
+    return text
+  letter = found[1] or found[2]
+  variable = re.search(rf'(?<![A-Za-z]){letter}(?![A-Za-z])', gold)
+  return text if variable else found[3]
 
 
 def _found(text: str, flags: int = 0) -> re.Match | None:

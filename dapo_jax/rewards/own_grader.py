@@ -7,7 +7,9 @@ import functools
 import importlib
 import importlib.util
 import math
+import numbers
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -55,8 +57,11 @@ def _file(name: str) -> Any:
   path = pathlib.Path(name).expanduser()
   if not path.is_file():
     raise ValueError(f'there is no file {path}; change {_FLAG}')
-  spec = importlib.util.spec_from_file_location(path.stem, path)
+  # A name that no import has: a file json.py is not to stand in for json.
+  spec = importlib.util.spec_from_file_location(f'_own_{path.stem}', path)
   module = importlib.util.module_from_spec(spec)
+  # Where a dataclass looks for what its annotations name.
+  sys.modules[spec.name] = module
   spec.loader.exec_module(module)
   return module
 
@@ -75,6 +80,8 @@ def _checked(
       'a Verdict must have a bool and a text as `correct` and `extracted`, got '
       f'{verdict!r:.200}'
     )
+  if not isinstance(score, numbers.Real):
+    raise TypeError(f'the score of a Verdict must be a number, got {score!r}')
   if not math.isfinite(score):
     raise ValueError(f'the score of a Verdict must be finite, got {score}')
   return verdict

@@ -35,11 +35,11 @@ def compare(answer: Form, gold: Form, alike: Alike) -> three_valued.Attempt:
   )
   if '%' in (unit, gold_unit) and unit != gold_unit:
     return not (unit and gold_unit) and _percent(core, gold_core, unit, alike)
-  if {unit, gold_unit} == {'°', ''} and '\\pi' in core.text + gold_core.text:
-    # A bare multiple of pi is an angle in radians.
+  angles = [_angle(unit, core), _angle(gold_unit, gold_core)]
+  if set(angles) == {'degrees', 'radians'}:
     core, gold_core = (
-      _times(form, '\\pi/180') if degrees else form
-      for form, degrees in ((core, unit), (gold_core, gold_unit))
+      _times(form, '\\pi/180') if angle == 'degrees' else form
+      for form, angle in zip((core, gold_core), angles, strict=True)
     )
     return alike(core, gold_core)
   ratio = units.ratio(unit, gold_unit)
@@ -50,6 +50,15 @@ def compare(answer: Form, gold: Form, alike: Alike) -> three_valued.Attempt:
       return False
     core = _times(core, f'({ratio})')
   return alike(core, gold_core)
+
+
+def _angle(unit: str, core: Form) -> str:
+  """What an angle is in: a bare multiple of pi is in radians."""
+  if unit and units.ratio(unit, '°') == 1:
+    return 'degrees'
+  if unit and units.ratio(unit, 'radian') == 1:
+    return 'radians'
+  return 'radians' if not unit and '\\pi' in core.text else ''
 
 
 def _percent(core: Form, gold: Form, unit: str, alike: Alike) -> bool | None:

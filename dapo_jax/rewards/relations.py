@@ -20,8 +20,20 @@ _NAME = re.compile(
   r"(?:_(?:\w|\{\w+\}))?'*(?:\^\{-1\})?(?:\([A-Za-z](?:,[A-Za-z])*\))?"
   r'|\([A-Za-z](?:,[A-Za-z])+\)|\|?[A-Z]{2}\||\\frac\{d[a-z]\}\{d[a-z]\})'
 )
-# m+n and 100p+10q+r: what contests ask for. Not x+y, which makes a line.
-_TOTAL = re.compile(r'(?:[-+]?\d*[abcdmnpqrk])+(?<=[a-z])')
+# m+n and 100p+10q+r: what contests ask for. Not x+y, which makes a line, and
+# not 2a, which asks for a.
+# And f(2), [ABC], AB^2, \sin A.
+_TOTAL = re.compile(
+  r'(?:[-+]?\d*[abcdmnpqrk]){2,}'
+  r'|[A-Za-z]\(-?\d+(?:[./]\d+)?\)|\[[A-Z]{3,6}\]|[A-Z]{2}\^(?:2|\{2\})'
+  rf'|\\(?:sin|cos|tan|cot|sec|csc) ?(?:[A-Za-z]|{_GREEK}'
+  r'|\\angle ?[A-Z]{1,3})'
+)
+# What has letters and is no variable.
+_NO_VARIABLES = frozenset(
+  'e i sqrt pi frac binom log ln sin cos tan cot sec csc arcsin arccos '
+  'arctan'.split()
+)
 _LETTERS = re.compile(r'(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|[A-Za-z]{2,}')
 _TURNED = {'>': '<', '≥': '≤', '<': '<', '≤': '≤'}
 
@@ -92,7 +104,7 @@ def _equal(sides: list[str]) -> Relation:
     ):
       return ('equation', sides, '') if len(sides) == 2 else ('opaque', [], '')
     return 'named', values, names[0]
-  numbers = [side for side in sides if _constant(side) is not None]
+  numbers = [side for side in sides if _has_no_variable(side)]
   rest = [side for side in sides if side not in numbers]
   if len(numbers) == len(sides):
     return 'named', sides, ''
@@ -132,7 +144,7 @@ def _ordered(sides: list[str], signs: list[str]) -> Relation:
 
 
 def _has_no_variable(text: str) -> bool:
-  return set(_LETTERS.findall(text)) <= {'e', 'i', 'sqrt', 'pi', 'frac'}
+  return set(_LETTERS.findall(text)) <= _NO_VARIABLES
 
 
 def ascending(points: list[str]) -> list[str] | None:

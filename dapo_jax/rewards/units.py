@@ -50,7 +50,7 @@ _TABLE = {
 _TABLE |= {'mph': 'mile/hour', 'kph': 'km/hour', 'sq': 'square', 'cu': 'cubic'}
 # Names of one or two letters, which are variables unless they are in \text.
 _BARE = frozenset(
-  'cm mm km kg mg ft yd lb oz hr min sec mph ml usd eur am pm'.split()
+  'per cm mm km kg mg ft yd lb oz hr min sec mph ml usd eur am pm'.split()
 )
 _SCALES = {
   'hundred': 100,
@@ -63,24 +63,36 @@ _SCALES = {
 # Words that are no unit: they say something about the number.
 _NO_UNITS = frozenset(
   'not no and or less more than if when unless except wrong right correct '
-  'incorrect plus minus times over half halves third thirds quarter quarters '
-  'fourths fifth fifths half tenth tenths '
-  'hundredth hundredths thousandth thousandths millionths double twice '
-  'couple negative squared cubed factorial mod modulo to at most least from '
+  'incorrect plus minus times over below zero double doubled twice tripled '
+  'halved couple negative repeating recurring squared cubed factorial mod '
+  'modulo to at most least from '
   'maybe about approximately is are was isn but then choose remainder base '
-  'with where for all any other infinity sqrt sin cos tan log ln pi'.split()
+  'with where for all any other infinity sqrt sin cos tan log ln pi theta '
+  'one two three four five six seven eight nine ten eleven twelve twenty '
+  'thirty forty fifty sixty seventy eighty ninety tens hundreds thousands '
+  'millions billions'.split()
 )
+# Five eighths are no five.
+_PART = re.compile(
+  r'(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|[a-z]+teen|[a-z]+tie'
+  r'|hundred|thousand|[a-z]+illion)ths?|thirds?|quarters?|half|halves'
+)
+# Letters that are a unit in \text; others are variables there, too.
+_LETTERS = frozenset('mgslLhJNKWVACF')
 _GENERIC = frozenset({'unit', 'square unit', 'cubic unit', 'unit^2', 'unit^3'})
 _TEXT_UNIT = re.compile(
   r'(?P<core>.*?)(?P<unit>(?:\\text\{[^{}]+\}(?:\^\{?[23]\}?)?[*/ ]?)+)', re.S
 )
 _BARE_UNIT = re.compile(
   r'(?P<core>.*?[\d}).°%])(?P<unit> ?[A-Za-z]{2,}\.?'
-  r'(?:(?: |/| per )[A-Za-z]+)*(?:\^\{?[23]\}?)?)',
+  r'(?:[ /][A-Za-z]+)*(?:\^\{?[23]\}?)?)',
   re.S,
 )
 _MONEY_BEHIND = re.compile(r'(?P<core>.*\d) ?(?P<unit>[€£¢])')
-_MONEY = re.compile(r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>.+)', re.S)
+# One sign: `split` is called again for what is behind it.
+_MONEY = re.compile(
+  r'(?P<sign>-?)(?P<unit>\\\$|€|£)(?P<core>(?!-?(?:\\\$|€|£)).+)', re.S
+)
 _DEGREES = re.compile(r'(?P<core>.+)(?P<unit>°(?:\\text\{)?[CF]?\}?)', re.S)
 _ANGLE = re.compile('sin|cos|tan|cot|sec|csc')
 _PERCENT = re.compile(r'(?P<core>.+?)(?:%|\\text\{ ?per ?cent\}| per ?cent)')
@@ -97,9 +109,10 @@ def split(text: str) -> tuple[str, str]:
   money = _MONEY.fullmatch(text)
   if money:
     core, unit = split(money['sign'] + money['core'])
-    return core, unit if unit.startswith('cent') else {'\\$': 'dollar'}.get(
-      money['unit'], money['unit']
-    )
+    if not unit.startswith('cent'):
+      rate = unit if unit.startswith('per ') else ''
+      unit = f'{"dollar" if "$" in money["unit"] else money["unit"]} {rate}'
+    return core, unit.strip()
   for pattern in (_MONEY_BEHIND, _DEGREES, _TEXT_UNIT, _BARE_UNIT):
     found = pattern.fullmatch(text)
     if found and pattern is _DEGREES and _ANGLE.search(found['core']):
@@ -123,8 +136,11 @@ def _measured(core: str, unit: str, pattern) -> tuple[str, str | None]:
   if words and words[0].lower() == 'of':
     return core, None
   plain = [re.sub(r'[^a-z]', '', word.lower()) for word in words]
+  if _NO_UNITS & set(plain) or any(map(_PART.fullmatch, plain)):
+    return core, None
   # 5k is five thousand, 5 K are kelvins.
-  if _NO_UNITS & set(plain) or 'k' in words or len(words) > 5:
+  single = {word for word in words if len(word) == 1 and word.isalpha()}
+  if not single <= _LETTERS or len(words) > 5:
     return core, None
   if bare and not all(
     word in _BARE or (unit[0] == ' ' and (len(word) >= 4 or word == 'in'))
@@ -177,7 +193,7 @@ def _measure(unit: str) -> tuple[tuple, Fraction] | None:
   dimension, amount = {}, Fraction(1)
   for place, part in enumerate(unit.split('/')):
     name, _, power = part.partition('^')
-    if not isinstance(_TABLE.get(name), tuple):
+    if not isinstance(_TABLE.get(name), tuple) or power not in ('', '2', '3'):
       return None
     power = int(power or 1) * (-1 if place else 1)
     kind, factor = _TABLE[name]

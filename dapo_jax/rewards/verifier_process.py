@@ -121,13 +121,17 @@ class Worker:
     try:
       self._connection.settimeout(limit_s)
       verifier_worker.send(self._connection, message)
-      return verifier_worker.Reply(
-        *verifier_worker.receive(self._connection, until_s=until_s)
-      )
+      message = verifier_worker.receive(self._connection, until_s=until_s)
+      reply = verifier_worker.Reply(*message)
     except TimeoutError:
       raise
+    except (TypeError, ValueError) as error:
+      # The function has written to the connection: nothing in it counts.
+      self.end()
+      raise EndedError('its reply was no message') from error
     except (EOFError, OSError) as error:
       raise EndedError(_exit_text(self.end())) from error
+    return reply
 
 
 def _exit_text(code: int) -> str:

@@ -61,6 +61,7 @@ def receive(connection: socket.socket, *, until_s: float | None = None) -> list:
   Raises:
     EOFError: the other end is closed.
     TimeoutError: it is too late.
+    ValueError: what came is no message.
   """
   text = b''
   size = _SIZE_BYTES
@@ -74,7 +75,10 @@ def receive(connection: socket.socket, *, until_s: float | None = None) -> list:
     text += part
     if len(text) >= _SIZE_BYTES:
       size = _SIZE_BYTES + int.from_bytes(text[:_SIZE_BYTES], 'big')
-  return json.loads(text[_SIZE_BYTES:])
+  message = json.loads(text[_SIZE_BYTES:])
+  if not isinstance(message, list):
+    raise ValueError(f'a message must be a list, not {type(message)}')
+  return message
 
 
 def serve(connection: socket.socket) -> None:
@@ -89,9 +93,14 @@ def serve(connection: socket.socket) -> None:
       send(connection, Reply(False, _fault(error), ends=True))
       return
     send(connection, Reply(False, '', ends=False))
+    process = os.getpid()
     while True:
       answer, gold = receive(connection)
       reply = verdict(function, answer, gold)
+      if os.getpid() != process:
+        # A copy that the function has made: its replies would be taken for
+        # those to other pairs.
+        os._exit(0)
       send(connection, reply)
       if reply.ends:
         return

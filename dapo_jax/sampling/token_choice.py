@@ -18,8 +18,10 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from dapo_jax.sampling import token_filters
 
-# Draws whose noise is made in one go.
+# Draws whose keys are made in one go.
 _KEYS_AT_ONCE = 64
+# Tokens of which one sum is kept: about the root of a vocabulary.
+_BLOCK_TOKENS = 256
 
 
 class Purpose(enum.IntEnum):
@@ -99,8 +101,7 @@ def choose(
 
   `choice` holds arrays of one number a slot: other values compile nothing.
   The temperature divides the logits, then `token_filters` says which tokens
-  may be drawn. The noise is that of an unfiltered draw, so a filter changes
-  only the draws that would have fallen on what it drops.
+  may be drawn.
 
   The log-probability is that of softmax(logits / temperature) over all
   tokens, filtered or not: it is what the trainer recomputes. Temperature 0
@@ -117,16 +118,60 @@ def choose(
     top_p=jnp.where(greedy, 1.0, choice.top_p),
     min_p=jnp.where(greedy, 0.0, choice.min_p),
   )
-  kept = jnp.where(may_be_drawn, z, -jnp.inf)
-
-  def gumbel(key, t):
-    key = jax.random.wrap_key_data(key, impl='threefry2x32')
-    return jax.random.gumbel(jax.random.fold_in(key, t), z.shape[1:])
-
-  noise = jax.vmap(gumbel)(keys, token_number)
-  token = _first_max(kept + jnp.where(greedy[:, None], 0.0, noise))
+  largest = jnp.max(z, axis=-1, keepdims=True)
+  weights = jnp.exp(z - largest)
+  drawn = _draw(
+    jnp.where(may_be_drawn, weights, 0.0), _uniforms(keys, token_number)
+  )
+  token = jnp.where(greedy, _first_max(z), drawn)
   chosen = jnp.take_along_axis(z, token[:, None], axis=-1)[:, 0]
-  return token, chosen - jax.nn.logsumexp(z, axis=-1)
+  return token, chosen - largest[:, 0] - jnp.log(jnp.sum(weights, axis=-1))
+
+
+def _uniforms(
+  keys: UInt32[Array, 'S 2'], token_number: Int[Array, ' S']
+) -> Float[Array, 'S 2']:
+  """Returns the noise of each slot's token: two numbers in [0, 1)."""
+
+  def uniforms(key, t):
+    key = jax.random.wrap_key_data(key, impl='threefry2x32')
+    return jax.random.uniform(jax.random.fold_in(key, t), (2,))
+
+  return jax.vmap(uniforms)(keys, token_number)
+
+
+def _draw(
+  weights: Float[Array, 'S V'], uniforms: Float[Array, 'S 2']
+) -> Int[Array, ' S']:
+  """Returns a token a slot, drawn in proportion to the weights.
+
+  A block of tokens is drawn by one number, then a token of it by the other:
+  the sums over blocks are all that a pass over the vocabulary leaves, where
+  noise for every token would take most of the time of a draw. Of two numbers
+  the second also finds tokens that are rarer than float32 divides 1.
+  """
+  slots, count = weights.shape
+  padded = jnp.pad(weights, ((0, 0), (0, -count % _BLOCK_TOKENS)))
+  blocks = padded.reshape(slots, -1, _BLOCK_TOKENS)
+  block = _place(jnp.sum(blocks, axis=-1), uniforms[:, 0])
+  # A masked sum, not a gather: the vocabulary may lie over several devices.
+  is_chosen = jnp.arange(blocks.shape[1]) == block[:, None]
+  inside = jnp.sum(jnp.where(is_chosen[:, :, None], blocks, 0.0), axis=1)
+  return block * _BLOCK_TOKENS + _place(inside, uniforms[:, 1])
+
+
+def _place(
+  weights: Float[Array, 'S N'], uniform: Float[Array, ' S']
+) -> Int[Array, ' S']:
+  """Returns the first place whose cumulated weight is above its share.
+
+  So a place without weight is never found; where rounding leaves none, the
+  heaviest is. Of a row with NaN it is 0.
+  """
+  ends = jnp.cumsum(weights, axis=-1)
+  share = uniform * ends[:, -1]
+  place = jnp.sum(ends <= share[:, None], axis=-1, dtype=jnp.int32)
+  return jnp.where(place < weights.shape[-1], place, _first_max(weights))
 
 
 def _first_max(x: Float[Array, 'S V']) -> Int[Array, ' S']:

@@ -108,8 +108,8 @@ def stream_of(
     if not own:
       raise ValueError(
         f'no prompt of {source!r} is left to train on; change '
-        '--config.data.mixture, --config.data.max_prompt_tokens or '
-        '--config.data.shots'
+        '--config.data.mixture, --config.data.max_prompt_tokens, '
+        '--config.data.shots or --config.data.unwinnable'
       )
     components.append(make(own, component=i))
   return mixture.Mixture(components, [w for _, w in config.data.mixture])
