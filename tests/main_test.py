@@ -269,14 +269,22 @@ class EndTest(parameterized.TestCase):
       import sys, threading, time
       import jax
       from dapo_jax import main
-      from stopping_config import blocked
+
+      def judge():
+        while True:
+          jax.block_until_ready(spin(0.5))
 
       def run(args, flag_values):
-        threading.Thread(target=blocked, daemon=True).start()
+        for _ in range(4):
+          threading.Thread(target=judge, daemon=True).start()
         time.sleep(0.5)
         print('out')
         {end}
 
+      # Back in Python again and again, while the interpreter ends.
+      spin = jax.jit(
+        lambda x: jax.lax.fori_loop(0, 10_000, lambda _, x: x * x, x)
+      )
       main._COMMANDS['data'] = main._COMMANDS['data']._replace(run=run)
       sys.argv = ['dapo-jax', 'data']
       main.run()

@@ -141,7 +141,10 @@ class TrainTest(_Test):
   def test_a_second_ctrl_c_stops_at_once(self):
     ended = self.end('update', _TERM, _INT)
     self.assertEqual((ended.status, ended.errors), (130, ''))
-    self.assertEqual(ended.printed[-1], 'dapo-jax: stopped at once')
+    self.assertEqual(
+      ended.printed[-1],
+      'stopped at once; the same command goes on from step 2',
+    )
     self.assertLess(ended.seconds, _AT_ONCE_S)
     self.assertEqual(stopping.newest_step(self.folder / 'run'), 2)
 

@@ -58,8 +58,7 @@ def last_line(moment: Moment, saved: int | None) -> str:
   """Returns what is saved and what will be done again."""
   phase, step = moment.phase, moment.step
   if phase is Phase.LOADING:
-    what = 'begins again' if saved is None else f'goes on from step {saved}'
-    return f'stopped while loading; the same command {what}'
+    return f'stopped while loading; {next_line(saved)}'
   if phase not in (Phase.COMPILING, Phase.UPDATE):
     if saved == step:
       return saved_line(step, moment.again)
@@ -79,6 +78,12 @@ def last_line(moment: Moment, saved: int | None) -> str:
   return (
     f'{where}: the same command goes on from step {saved}, {again} done again'
   )
+
+
+def next_line(saved: int | None) -> str:
+  """Returns what the same command does when so much is on the disk."""
+  what = 'begins again' if saved is None else f'goes on from step {saved}'
+  return f'the same command {what}'
 
 
 def saved_line(step: int, again: str) -> str:

@@ -62,7 +62,7 @@ def at_once() -> Iterator[None]:
     with numbers, contextlib.suppress(OSError):  # it is closed
       while not (number := _next(numbers, None)):
         pass
-      leave(128 + number, 'dapo-jax: interrupted', file=sys.stderr)
+      leave(128 + number, 'dapo-jax: interrupted', is_error=True)
 
   before = {n: signal.signal(n, lambda *_: None) for n in _NUMBERS}
   try:
@@ -74,14 +74,16 @@ def at_once() -> Iterator[None]:
       signal.signal(number, handler)
 
 
-def leave(status: int, line: str = '', *, file=None) -> None:
+def leave(status: int, line: str = '', *, is_error: bool = False) -> None:
   """Ends the process now, after a last line; waits for no thread."""
-  file = file or sys.stdout
+  # Not sys.stdout: a live bar stands there, and the line goes below it.
+  out = sys.__stderr__ if is_error else sys.__stdout__
   with contextlib.suppress(Exception):
-    if sys.stdout.isatty():
-      print(end=_SHOW_CURSOR)
+    if line and out.isatty():
+      out.write('\n' + _SHOW_CURSOR)
     if line:
-      print(line, file=file)
+      out.write(line + '\n')
+      out.flush()
   for stream in (sys.stdout, sys.stderr):
     with contextlib.suppress(Exception):
       stream.flush()
@@ -122,7 +124,8 @@ class _End:
         number = _next(numbers, _LOOK_S)
         now = time.monotonic()
         if number == signal.SIGINT and now > begin + _ECHO_S:
-          self._leave(130, 'dapo-jax: stopped at once')
+          saved = newest_step(self._workdir)
+          self._leave(130, f'stopped at once; {interrupt.next_line(saved)}')
         moment = self._guard.moment()
         if self._is_lost(moment, begin + _TELL_FRAC * self._grace_s):
           self._leave()
