@@ -188,7 +188,7 @@ class _End:
 
 @contextlib.contextmanager
 def _heard() -> Iterator[socket.socket]:
-  """Yields where the numbers of signals come in, from any thread's time on."""
+  """Yields a socket that the numbers of signals come in at, whatever runs."""
   ours, theirs = socket.socketpair()
   theirs.setblocking(False)
   before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
