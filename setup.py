@@ -81,5 +81,5 @@ setuptools.setup(
   ),
   install_requires=_CORE,
   extras_require=_EXTRAS,
-  entry_points={'console_scripts': ['dapo-jax = dapo_jax.main:main']},
+  entry_points={'console_scripts': ['dapo-jax = dapo_jax.main:run']},
 )

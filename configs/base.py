@@ -299,6 +299,10 @@ def _train():
     steps=100,
     # Sampled responses written to samples.jsonl in a step.
     samples_logged=8,
+    # Most time from Ctrl-C or SIGTERM to the end of the process, [s]; the
+    # state is saved in it if that is possible. TPU machines that are taken
+    # away are given 30 s.
+    grace_s=25.0,
   )
 
 

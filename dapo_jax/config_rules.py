@@ -120,6 +120,7 @@ _ABOVE_0 = (
   'optim.max_grad_norm',
   'objective.log_ratio_clamp',
   'sft.lr',
+  'train.grace_s',
 )
 _AT_LEAST_0 = (
   'data.shots',

@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -50,6 +51,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The second Ctrl-C, or the first before there was anything to save.
     print('dapo-jax: interrupted', file=sys.stderr)
     return 130
+
+
+def run() -> None:
+  """Runs the command of the command line and ends the process.
+
+  A thread that is no more waited for, a grader's that hangs or is inside jax,
+  would abort an interpreter that ends in the usual way.
+  """
+  try:
+    status = main()
+  except Exception:
+    sys.excepthook(*sys.exc_info())
+    status = 1
+  if any(thread.daemon for thread in threading.enumerate()):
+    from dapo_jax.training import stopping
+
+    stopping.leave(status)
+  sys.exit(status)
 
 
 def _give_virtual_devices_threads() -> None:
@@ -157,23 +176,32 @@ def _config_and_workdir(
 
 def _train(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import loop
+  from dapo_jax.training import stopping
 
-  loop.train(config, workdir)
+  with stopping.in_time(workdir, grace_s=config.train.grace_s) as guard:
+    from dapo_jax.training import loop
+
+    loop.train(config, workdir, guard)
 
 
 def _sft(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import supervised
+  from dapo_jax.training import stopping
 
-  supervised.run(config, workdir)
+  with stopping.in_time(workdir, grace_s=config.train.grace_s) as guard:
+    from dapo_jax.training import supervised
+
+    supervised.run(config, workdir, guard)
 
 
 def _eval(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import evaluate
+  from dapo_jax.training import stopping
 
-  evaluate.run(config, workdir)
+  with stopping.at_once():
+    from dapo_jax.training import evaluate
+
+    evaluate.run(config, workdir)
 
 
 def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
@@ -183,22 +211,25 @@ def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
       f'sample takes one prompt, in quotes, not {len(prompts)}'
     )
   model = _model(flag_values)
-  from dapo_jax.sampling import token_choice
-  from dapo_jax.training import completion
+  from dapo_jax.training import stopping
 
-  completion.run(
-    model,
-    prompts[0],
-    template=flag_values.template,
-    choice=token_choice.Choice(
-      temperature=flag_values.temperature,
-      top_k=flag_values.top_k,
-      top_p=flag_values.top_p,
-      min_p=flag_values.min_p,
-    ),
-    max_tokens=flag_values.max_tokens,
-    seed=flag_values.seed,
-  )
+  with stopping.at_once():
+    from dapo_jax.sampling import token_choice
+    from dapo_jax.training import completion
+
+    completion.run(
+      model,
+      prompts[0],
+      template=flag_values.template,
+      choice=token_choice.Choice(
+        temperature=flag_values.temperature,
+        top_k=flag_values.top_k,
+        top_p=flag_values.top_p,
+        min_p=flag_values.min_p,
+      ),
+      max_tokens=flag_values.max_tokens,
+      seed=flag_values.seed,
+    )
 
 
 def _model(flag_values: flags.FlagValues) -> str:
@@ -331,4 +362,4 @@ _COMMANDS = {
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  run()

@@ -61,6 +61,7 @@ class AloneTest(RulesCase):
     ('rollout.temperature', 0.0, 'above 0'),
     ('rollout.oversample', 0.0, 'above 0'),
     ('reward.wait_s', 0.0, 'above 0'),
+    ('train.grace_s', 0.0, 'above 0'),
     ('optim.lr', 0.0, 'above 0'),
     ('optim.lr', float('nan'), 'above 0'),
     ('eval.temperature', -0.5, 'at least 0'),

@@ -2,10 +2,14 @@
 
 import os
 import signal
+import threading
+import time
 
 from absl.testing import absltest, parameterized
 
 from dapo_jax.training import interrupt
+
+_Phase = interrupt.Phase
 
 
 def _send(number):
@@ -51,6 +55,104 @@ class GuardTest(parameterized.TestCase):
       _send(signal.SIGINT)
     with interrupt.Guard() as guard:
       guard.check()
+
+
+class MomentTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.guard = interrupt.Guard()
+    self.phases = []
+    self.update = self.guard.told(self._update)
+
+  def _update(self, number):
+    self.phases.append(self.guard.moment().phase)
+    return number + 1
+
+  def _boundary(self, step):
+    self.guard.boundary(step, lambda: None, again=f'step {step + 1}')
+
+  def test_the_first_update_compiles_and_the_others_do_not(self):
+    self._boundary(0)
+    self.assertEqual(self.update(1), 2)
+    self.update(2)
+    self._boundary(1)
+    self.update(3)
+    self.assertEqual(
+      self.phases, [_Phase.COMPILING, _Phase.UPDATE, _Phase.UPDATE]
+    )
+    # The state was donated.
+    self.assertIsNone(self.guard.moment().save)
+
+  def test_a_request_ends_it_before_an_update_and_not_within(self):
+    self._boundary(0)
+    self.update(1)
+    self.guard.request()
+    self.update(2)  # of the same step: no boundary is lost
+    self._boundary(1)
+    with self.assertRaises(interrupt.Interrupted):
+      self.update(3)
+    self.assertEqual(self.guard.moment().phase, _Phase.BOUNDARY)
+    self.assertLen(self.phases, 2)
+
+  def test_the_time_of_an_update_is_known_afterwards(self):
+    self._boundary(0)
+    self.update(1)
+    self._boundary(1)
+    self.update(2)
+    time.sleep(0.05)
+    self._boundary(2)
+    self.assertBetween(self.guard.update_s, 0.05, 1.0)
+
+  def test_only_a_boundary_is_taken_over_and_by_one(self):
+    self.assertIsNone(self.guard.take_over())  # it loads
+    self._boundary(3)
+    self.update(1)
+    self.assertIsNone(self.guard.take_over())
+    self._boundary(4)
+    with self.guard.writing():
+      self.assertEqual(self.guard.moment().phase, _Phase.WRITING)
+      self.assertIsNone(self.guard.take_over())
+    self.assertEqual(self.guard.take_over().step, 4)
+    self.assertIsNone(self.guard.take_over())
+
+  def test_who_ends_is_not_taken_over_and_waits_for_who_took_over(self):
+    self._boundary(3)
+    self.guard.ends()
+    self.assertIsNone(self.guard.take_over())
+    other = interrupt.Guard()
+    other.boundary(3, lambda: None, again='')
+    other.take_over()
+    ending = threading.Thread(target=other.ends, daemon=True)
+    ending.start()
+    ending.join(0.1)
+    self.assertTrue(ending.is_alive())
+
+
+class LastLineTest(parameterized.TestCase):
+  @parameterized.parameters(
+    (_Phase.LOADING, 0, None, 'stopped while loading; the same command begins '
+     'again'),
+    (_Phase.LOADING, 0, 7, 'stopped while loading; the same command goes on '
+     'from step 7'),
+    (_Phase.BOUNDARY, 0, None, 'stopped before the first step; the same '
+     'command begins again'),
+    (_Phase.BOUNDARY, 3, 3, 'saved step 3; the same command goes on, step 4 is '
+     'done again'),
+    (_Phase.WRITING, 3, 2, 'step 3 was not saved in time: the same command '
+     'goes on from step 2, 1 step is done again'),
+    # Of steps 3 and 4 nothing is left, and 5 was not finished.
+    (_Phase.UPDATE, 4, 2, 'step 5 was in its update: the same command goes on '
+     'from step 2, 3 steps are done again'),
+    (_Phase.UPDATE, 0, None, 'step 1 was in its update and nothing is saved '
+     'yet: the same command begins again'),
+    (_Phase.COMPILING, 4, 4, 'the update of step 5 was being compiled: the '
+     'same command goes on from step 4, 1 step is done again'),
+  )  # fmt: skip
+  def test_it_says_what_is_saved_and_what_is_done_again(
+    self, phase, step, saved, line
+  ):
+    moment = interrupt.Moment(phase, 0.0, step, None, f'step {step + 1}')
+    self.assertEqual(interrupt.last_line(moment, saved), line)
 
 
 if __name__ == '__main__':

@@ -61,16 +61,7 @@ def _saved(config, folder, *, devices=1):
     return jax.device_get(state), progress
 
 
-def _metrics(folder):
-  """Returns the lines of metrics.jsonl without what a clock measured."""
-  return [
-    {
-      name: value
-      for name, value in row.items()
-      if not name.startswith('time/') and name != 'sampler/tokens_per_s'
-    }
-    for row in tiny_run.read_jsonl(folder / 'metrics.jsonl')
-  ]
+_metrics = tiny_run.metrics_rows
 
 
 class _Test(parameterized.TestCase):

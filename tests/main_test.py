@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import textwrap
 import time
 from unittest import mock
 
@@ -249,6 +250,55 @@ class RaisedHereTest(parameterized.TestCase):
   )
   def test_other_errors_are_not(self, code, file):
     self.assertFalse(main._raised_here(self._error(code, file)))
+
+
+class EndTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('return', 0, ''),
+    ('raise KeyError', 1, 'KeyError'),
+    (
+      "main._dispatch(['trian'])",
+      2,
+      "dapo-jax: error: there is no command 'trian'; did you mean train?",
+    ),
+  )
+  def test_a_thread_that_is_inside_jax_does_not_change_how_it_ends(
+    self, end, status, last_error
+  ):
+    program = f"""
+      import sys, threading, time
+      import jax
+      from dapo_jax import main
+
+      def judge():
+        while True:
+          jax.block_until_ready(spin(0.5))
+
+      def run(args, flag_values):
+        for _ in range(4):
+          threading.Thread(target=judge, daemon=True).start()
+        time.sleep(0.5)
+        print('out')
+        {end}
+
+      # Back in Python again and again, while the interpreter ends.
+      spin = jax.jit(
+        lambda x: jax.lax.fori_loop(0, 10_000, lambda _, x: x * x, x)
+      )
+      main._COMMANDS['data'] = main._COMMANDS['data']._replace(run=run)
+      sys.argv = ['dapo-jax', 'data']
+      main.run()
+    """
+    done = subprocess.run(
+      [sys.executable, '-c', textwrap.dedent(program)],
+      capture_output=True,
+      text=True,
+      check=False,
+      timeout=60,
+      env=os.environ | {'PYTHONPATH': f'{_ROOT}:{_ROOT / "tests"}'},
+    )
+    self.assertEqual((done.returncode, done.stdout), (status, 'out\n'))
+    self.assertEqual(''.join(done.stderr.splitlines()[-1:]), last_error)
 
 
 class VirtualDevicesTest(parameterized.TestCase):

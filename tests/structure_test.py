@@ -77,6 +77,7 @@ TESTED_IN = {
   'dapo_jax/command_flags.py': 'tests/main_test.py',
   'dapo_jax/data_command.py': 'tests/main_test.py',
   'dapo_jax/config_keys.py': 'tests/config_test.py',
+  'dapo_jax/training/outlets.py': 'tests/loop_test.py',
   'dapo_jax/rewards/verdicts.py': 'tests/reward_test.py',
   'dapo_jax/rewards/tasks.py': 'tests/task_verdicts_test.py',
 }

@@ -135,7 +135,7 @@ class ResumeTest(_Test):
   def test_stopped_and_resumed_equals_straight(self, where):
     with _interruption(where):
       printed = _run(self.folder)
-    self.assertIn('stopped; the same command goes on', printed)
+    self.assertRegex(printed, 'stopped; saved step .*the same command goes on')
     self.assertFalse((self.folder / 'model').exists())
     self.assertIn('done', _run(self.folder))
     self.assertEqual(_policy(self.folder), _policy(_straight()))

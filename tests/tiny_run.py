@@ -18,7 +18,7 @@ from configs import base
 from dapo_jax import config_rules
 from dapo_jax.training import assemble, supervised
 
-_TINY = {
+TINY = {
   'model.layers': 2,
   'model.embed_dim': 32,
   'model.heads': 4,
@@ -64,7 +64,7 @@ def config(
 ) -> ml_collections.FrozenConfigDict:
   """Returns the configuration of a tiny run with changes, keys as in flags."""
   result = base.get_config()
-  result.update_from_flattened_dict({**_TINY, **(changes or {})})
+  result.update_from_flattened_dict({**TINY, **(changes or {})})
   config_rules.validate(result)
   return ml_collections.FrozenConfigDict(result)
 
@@ -107,6 +107,18 @@ def policy_config(
 ) -> ml_collections.FrozenConfigDict:
   """Returns the configuration of a tiny run that starts from that policy."""
   return config({'model.path': model_folder(), **(changes or {})})
+
+
+def metrics_rows(folder: pathlib.Path) -> list[dict[str, Any]]:
+  """Returns a run's lines of metrics without what a clock measured."""
+  return [
+    {
+      name: value
+      for name, value in row.items()
+      if not name.startswith('time/') and name != 'sampler/tokens_per_s'
+    }
+    for row in read_jsonl(folder / 'metrics.jsonl')
+  ]
 
 
 def read_jsonl(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -57,7 +57,9 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   for name, how in (('greedy', greedy), ('sampled', sampled)):
     results[name] = measure(parts, engine_params, how, check=lambda: None)
     print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
-  (folder / 'eval.json').write_text(json.dumps(results, indent=2) + '\n')
+  part = folder / 'eval.json.part'
+  part.write_text(json.dumps(results, indent=2) + '\n')
+  part.replace(folder / 'eval.json')
   print(f'written to {folder / "eval.json"}')
 
 

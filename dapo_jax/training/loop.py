@@ -16,15 +16,12 @@ is to say.
 
 import math
 import pathlib
-import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import FrozenConfigDict
 
-from dapo_jax.monitor import progress as progress_lib
 from dapo_jax.monitor import timers as timers_lib
-from dapo_jax.monitor import writers
 from dapo_jax.rollout import dynamic_sampling, grading, meter, summary
 from dapo_jax.training import (
   advantages,
@@ -37,23 +34,23 @@ from dapo_jax.training import (
   losses,
   notices,
   profiling,
+  run_folder,
 )
+from dapo_jax.training import outlets as outlets_lib
 from dapo_jax.training import trainer as trainer_lib
 
 
-class Outlets(NamedTuple):
-  """Where a run shows and keeps what it does, and is asked to stop."""
-
-  metrics: writers.JsonlWriter
-  samples: writers.SampleWriter
-  display: progress_lib.Progress
-  store: checkpoint.Store
-  guard: interrupt.Guard
-  noticed: set[str]  # what is said once
-
-
-def train(config: FrozenConfigDict, workdir: str) -> None:
+def train(
+  config: FrozenConfigDict,
+  workdir: str,
+  guard: interrupt.Guard | None = None,
+) -> None:
   """Trains until `train.steps` rollout steps are done, or goes on with it.
+
+  Args:
+    config: the run's.
+    workdir: its folder.
+    guard: asks it to stop; None = one of its own, when it begins to train.
 
   Raises:
     ValueError: for settings that do not fit together or the work directory.
@@ -61,7 +58,7 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
     JudgeError, MissingVerdictsError: see `rollout.grading`.
   """
   folder = pathlib.Path(workdir)
-  _check_folder(folder)
+  run_folder.check(folder)
   token_loss = losses.policy_loss(config)
   with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
     changes = store.changes_since_saved(config.to_dict())
@@ -75,98 +72,84 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
     if store.latest_step() is not None:
-      progress = _settled(progress, folder)
-    ran = not _is_done(config, progress)
+      progress = run_folder.settled(progress, folder)
+    ran = not run_folder.is_done(config, progress)
     if ran:
       trainer = trainer_lib.with_reference(trainer)
-      state, progress = _run(trainer, store, folder, state, progress, changes)
+      with (
+        interrupt.entered(guard) as guard,
+        outlets_lib.opened(config, folder, store, guard, progress) as outlets,
+      ):
+        _greet(trainer, outlets, progress, changes)
+        state, progress = _run(trainer, outlets, state, progress)
     model = folder / 'model'
-    if _is_done(config, progress) and (ran or not model.exists()):
+    if run_folder.is_done(config, progress) and (ran or not model.exists()):
       assemble.export(model, parts, state.params)
-  print(_closing_lines(config, folder, progress))
+  print(run_folder.closing_lines(config, folder, progress))
 
 
-def _check_folder(folder: pathlib.Path) -> None:
-  """Refuses a work directory in which this run would spoil something."""
-  if 'sft/step_count' in writers.last_line(folder / 'metrics.jsonl'):
-    raise ValueError(
-      f'{folder} holds a run of supervised training; name another --workdir'
-    )
-  model = folder / 'model'
-  if model.exists() and not (model / 'config.json').is_file():
-    raise ValueError(
-      f'{model} is not a model, and the policy will be written there; name '
-      'another --workdir'
-    )
-
-
-def _settled(
-  progress: checkpoint.Progress, folder: pathlib.Path
-) -> checkpoint.Progress:
-  """Returns the progress, its metrics not pending if they have their line.
-
-  A checkpoint that was made when its evaluation was interrupted is not made
-  again when the evaluation is done; the line says that it is.
-  """
-  line = writers.last_line(folder / 'metrics.jsonl')
-  if progress.pending is None or not line:
-    return progress
-  if line['step'] != progress.counters.rollout_steps:
-    return progress
-  last = line.get('eval/accuracy_frac', progress.last_accuracy)
-  first = progress.first_accuracy if line['step'] else last
-  return progress._replace(
-    pending=None, first_accuracy=first, last_accuracy=last
-  )
-
-
-def _run(trainer, store, folder, state, progress, changes):
-  """Returns (state, progress) at the end, or where the run was stopped."""
-  config, done = trainer.config, progress.counters.rollout_steps
-  writers.write_config(folder / 'run_config.json', config.to_dict())
-  with (
-    interrupt.Guard() as guard,
-    writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
-    writers.SampleWriter(folder / 'samples.jsonl') as samples,
-    progress_lib.Progress(
-      total_steps=config.train.steps, first_step=done, stream=sys.stdout
-    ) as display,
+def _greet(
+  trainer, outlets: outlets_lib.Outlets, progress, changes: Sequence[str]
+) -> None:
+  """Shows what a person should know before the first step."""
+  if done := progress.counters.rollout_steps:
+    outlets.display.note(f'resumed after step {done}')
+  for change in changes:
+    outlets.display.note(f'changed since: {change}')
+  if warning := advantages.idle_history(
+    trainer.config, len(trainer.parts.train_prompts)
   ):
-    # A step whose metrics are pending gets its line now.
-    metrics.keep_until(done + (progress.pending is None))
-    samples.keep_until(done + 1)
-    if done:
-      display.note(f'resumed after step {done}')
-    for change in changes:
-      display.note(f'changed since: {change}')
-    if warning := advantages.idle_history(
-      config, len(trainer.parts.train_prompts)
-    ):
-      display.note(f'warning: {warning}')
-    outlets = Outlets(metrics, samples, display, store, guard, set())
-    try:
-      while not _is_done(config, progress):
-        if progress.pending is None:
-          with profiling.traced(
-            folder / 'profile',
-            progress.counters.rollout_steps + 1,
-            first_step=config.profile.first_step,
-            steps=config.profile.steps,
-          ):
-            state, progress = _step(trainer, outlets, state, progress)
-        progress = _finish_step(trainer, outlets, state, progress)
-        guard.check()
-    except interrupt.Interrupted:
-      pass
-    except (dynamic_sampling.SamplingLimitError, *grading.ERRORS):
-      # Nothing was trained since the last boundary: keep it, then fail.
-      store.save(state, progress, config.to_dict())
-      raise
-    store.save(state, progress, config.to_dict())
+    outlets.display.note(f'warning: {warning}')
+
+
+def _run(trainer, outlets: outlets_lib.Outlets, state, progress):
+  """Returns (state, progress) at the end, or where the run was stopped."""
+  config, guard = trainer.config, outlets.guard
+  trainer = trainer._replace(update=guard.told(trainer.update))
+  try:
+    while not run_folder.is_done(config, progress):
+      _tell(config, outlets, state, progress)
+      if progress.pending is None:
+        with profiling.traced(
+          outlets.folder / 'profile',
+          progress.counters.rollout_steps + 1,
+          first_step=config.profile.first_step,
+          steps=config.profile.steps,
+        ):
+          state, progress = _step(trainer, outlets, state, progress)
+        _tell(config, outlets, state, progress)
+      progress = _finish_step(trainer, outlets, state, progress)
+      guard.check()
+  except interrupt.Interrupted:
+    pass
+  except (dynamic_sampling.SamplingLimitError, *grading.ERRORS):
+    # Nothing was trained since the last boundary: keep it, then fail.
+    guard.ends()
+    outlets.store.save(state, progress, config.to_dict())
+    raise
+  _tell(config, outlets, state, progress)
+  guard.ends()
+  outlets.store.save(state, progress, config.to_dict())
   return state, progress
 
 
-def _step(trainer, outlets: Outlets, state, progress):
+def _tell(config, outlets: outlets_lib.Outlets, state, progress) -> None:
+  """Tells the guard that the state is whole, and how it is saved."""
+  step = progress.counters.rollout_steps
+
+  def save() -> None:
+    outlets.store.save(state, progress, config.to_dict())
+    outlets.store.close()
+
+  # Before the first step there is nothing that is worth a checkpoint.
+  outlets.guard.boundary(
+    step,
+    save if step else None,
+    again=run_folder.done_again(config, progress),
+  )
+
+
+def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
   """Returns the state one rollout step later, its metrics still pending."""
   config, parts = trainer.config, trainer.parts
   step = progress.counters.rollout_steps + 1
@@ -222,7 +205,7 @@ def _step(trainer, outlets: Outlets, state, progress):
   )
 
 
-def _finish_step(trainer, outlets: Outlets, state, progress):
+def _finish_step(trainer, outlets: outlets_lib.Outlets, state, progress):
   """Evaluates, writes and saves what is due; returns the progress after."""
   config, step = trainer.config, progress.counters.rollout_steps
   metrics = dict(progress.pending)
@@ -243,11 +226,12 @@ def _finish_step(trainer, outlets: Outlets, state, progress):
   outlets.metrics.write(step, metrics)
   progress = progress._replace(pending=None)
   if step and step % config.checkpoint.every_steps == 0:
-    outlets.store.save(state, progress, config.to_dict())
+    with outlets.guard.writing():
+      outlets.store.save(state, progress, config.to_dict())
   return progress
 
 
-def _watch(trainer, outlets: Outlets) -> gather.OnChunk:
+def _watch(trainer, outlets: outlets_lib.Outlets) -> gather.OnChunk:
   """Returns what looks at every decode chunk; it may end the rollout."""
 
   def on_chunk(totals, chunk, tally):
@@ -272,11 +256,6 @@ def _sample_rows(trainer, filled) -> list[dict[str, Any]]:
     template=config.data.template,
     chat_text=trainer.parts.tokenizer.chat_text,
   )
-
-
-def _is_done(config: FrozenConfigDict, progress: checkpoint.Progress) -> bool:
-  steps = progress.counters.rollout_steps
-  return steps >= config.train.steps and progress.pending is None
 
 
 def _check_skipped(
@@ -306,30 +285,3 @@ def _finite(
       'before is whole: lower --config.optim.lr and give the same command'
     )
   return {name: value for name, value in metrics.items() if name not in bad}
-
-
-def _closing_lines(
-  config: FrozenConfigDict, folder: pathlib.Path, progress: checkpoint.Progress
-) -> str:
-  """Returns what a person wants to know last: what changed, and where it is."""
-  steps = progress.counters.rollout_steps
-  lines = []
-  first, last = progress.first_accuracy, progress.last_accuracy
-  if first is not None and last is not None:
-    points = 100 * (last - first)
-    lines.append(
-      f'held-out accuracy: {first:.1%} before, {last:.1%} after {steps} steps '
-      f'({points:+.1f} points)'
-    )
-  files = (
-    'run_config.json, metrics.jsonl, samples.jsonl and checkpoints/ are in '
-    f'{folder}'
-  )
-  if _is_done(config, progress):
-    lines.append(f'done: the policy is {folder / "model"}; {files}')
-  else:
-    lines.append(
-      f'stopped after {steps} of {config.train.steps} steps; the same command '
-      f'goes on; {files}'
-    )
-  return '\n'.join(lines)

@@ -32,12 +32,30 @@ class Result(NamedTuple):
   state: update.TrainState
   progress: checkpoint.Progress
   finished: bool
+  again: str  # what is done again if the run is stopped here
 
 
-def run(config: FrozenConfigDict, workdir: str) -> None:
+class _Outlets(NamedTuple):
+  """Where a run keeps what it does, and is asked to stop."""
+
+  store: checkpoint.Store
+  metrics: writers.JsonlWriter
+  guard: interrupt.Guard
+
+
+def run(
+  config: FrozenConfigDict,
+  workdir: str,
+  guard: interrupt.Guard | None = None,
+) -> None:
   """Trains until the accuracy or the number of updates asked for is reached.
 
   The policy is then in WORKDIR/model. A stopped run goes on where it was.
+
+  Args:
+    config: the run's.
+    workdir: its folder.
+    guard: asks it to stop; None = one of its own, when it begins to train.
 
   Raises:
     ValueError: when a training problem has no solution, or for settings that
@@ -67,63 +85,102 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
       round_prompts=config.sft.examples_per_step,
     )
     with (
-      interrupt.Guard() as guard,
+      interrupt.entered(guard) as guard,
       writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
     ):
-      result = _train(trainer, store, metrics, guard)
+      result = _train(trainer, _Outlets(store, metrics, guard))
+      guard.ends()
     if not result.finished:
       store.save(result.state, result.progress, config.to_dict())
-      print('stopped; the same command goes on')
-      return
+  if not result.finished:
+    step = result.progress.counters.updates
+    print('stopped;', interrupt.saved_line(step, result.again))
+    return
   assemble.export(model_folder, parts, result.state.params)
   print(f'supervised training is done: the policy is {model_folder}')
 
 
-def _train(trainer, store, metrics, guard) -> Result:
+def _train(trainer, outlets: _Outlets) -> Result:
   """Returns where training stands at its end or when it is stopped.
 
   The state is saved at every evaluation.
   """
-  c = trainer.config.sft
-  state, progress = trainer_lib.start_or_resume(trainer, store)
-  metrics.keep_until(progress.counters.updates)
+  c, guard = trainer.config.sft, outlets.guard
+  state, progress = trainer_lib.start_or_resume(trainer, outlets.store)
+  outlets.metrics.keep_until(progress.counters.updates)
+  trainer = trainer._replace(update=guard.told(trainer.update))
   seen = []
   while True:
     step = progress.counters.updates
-    if step % c.eval_every_steps == 0 or step == c.steps:
-      try:
-        found = _measure(trainer, state, guard.check)
-      except interrupt.Interrupted:
-        return Result(state, progress, finished=False)
-      except grading.ERRORS:
-        store.save(state, progress, trainer.config.to_dict())
-        raise
-      if seen:
-        found |= _loss(seen, trainer.config.optim.max_skipped_updates)
-      metrics.write(step, found | {'sft/step_count': step})
-      print(_line(found, step=step), flush=True)
-      seen = []
-      if step:
-        store.save(state, progress, trainer.config.to_dict())
-      accuracy = found['eval/accuracy_frac']
-      if step == c.steps or accuracy >= (c.stop_accuracy or np.inf):
-        return Result(state, progress, finished=True)
-    if guard.requested:
-      return Result(state, progress, finished=False)
-    batch = _batch(trainer, step)
-    lr = optimizer.warmed_up(c.lr, step=step, warmup_steps=c.warmup_steps)
-    # Examples were sampled by nobody and have no advantage: zeros.
-    zeros = batch.rows.logp_sampler
-    state, stats = trainer.update(
-      state,
-      batch.rows,
-      update.Experience(zeros, zeros),
-      batch.micro_batches,
-      lr,
-    )
+    here = Result(state, progress, finished=False, again=f'step {step + 1}')
+    try:
+      if step % c.eval_every_steps == 0 or step == c.steps:
+        again = f'the evaluation after step {step}'
+        here = here._replace(again=again)
+        accuracy = _evaluate(trainer, outlets, here, seen)
+        seen = []
+        if step == c.steps or accuracy >= (c.stop_accuracy or np.inf):
+          return here._replace(finished=True)
+        here = here._replace(again=f'step {step + 1}')
+      _tell(trainer.config, outlets, here)
+      guard.check()
+      state, stats = _update(trainer, state, step)
+    except interrupt.Interrupted:
+      return here
     seen.append(stats)
     counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
     progress = progress._replace(counters=counters)
+
+
+def _tell(config: FrozenConfigDict, outlets: _Outlets, here: Result) -> None:
+  """Tells the guard that the state is whole, and how it is saved."""
+  step = here.progress.counters.updates
+
+  def save() -> None:
+    outlets.store.save(here.state, here.progress, config.to_dict())
+    outlets.store.close()
+
+  outlets.guard.boundary(step, save if step else None, again=here.again)
+
+
+def _evaluate(
+  trainer, outlets: _Outlets, here: Result, seen: list[update.UpdateStats]
+) -> float:
+  """Returns the accuracy; writes it and the loss since, and saves the state."""
+  config, step = trainer.config, here.progress.counters.updates
+  _tell(config, outlets, here)
+  try:
+    found = _measure(trainer, here.state, outlets.guard.check)
+  except grading.ERRORS:
+    outlets.guard.ends()
+    outlets.store.save(here.state, here.progress, config.to_dict())
+    raise
+  if seen:
+    found |= _loss(seen, config.optim.max_skipped_updates)
+  outlets.metrics.write(step, found | {'sft/step_count': step})
+  print(_line(found, step=step), flush=True)
+  if step:
+    with outlets.guard.writing():
+      outlets.store.save(here.state, here.progress, config.to_dict())
+  return found['eval/accuracy_frac']
+
+
+def _update(
+  trainer, state: update.TrainState, step: int
+) -> tuple[update.TrainState, update.UpdateStats]:
+  """Returns the state after the update of step + 1, which the device makes."""
+  c = trainer.config.sft
+  batch = _batch(trainer, step)
+  lr = optimizer.warmed_up(c.lr, step=step, warmup_steps=c.warmup_steps)
+  # Examples were sampled by nobody and have no advantage: zeros.
+  zeros = batch.rows.logp_sampler
+  return trainer.update(
+    state,
+    batch.rows,
+    update.Experience(zeros, zeros),
+    batch.micro_batches,
+    lr,
+  )
 
 
 def _loss(

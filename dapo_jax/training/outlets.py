@@ -1,0 +1,49 @@
+"""Where a run shows and keeps what it does, and is asked to stop."""
+
+import contextlib
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.monitor import progress as progress_lib
+from dapo_jax.monitor import writers
+from dapo_jax.training import checkpoint, interrupt
+
+
+class Outlets(NamedTuple):
+  """The open files of a run, its display, its checkpoints and its guard."""
+
+  folder: pathlib.Path
+  metrics: writers.JsonlWriter
+  samples: writers.SampleWriter
+  display: progress_lib.Progress
+  store: checkpoint.Store
+  guard: interrupt.Guard
+  noticed: set[str]  # what is said once
+
+
+@contextlib.contextmanager
+def opened(
+  config: FrozenConfigDict,
+  folder: pathlib.Path,
+  store: checkpoint.Store,
+  guard: interrupt.Guard,
+  progress: checkpoint.Progress,
+) -> Iterator[Outlets]:
+  """Yields the outlets of a run that goes on from `progress`."""
+  writers.write_config(folder / 'run_config.json', config.to_dict())
+  done = progress.counters.rollout_steps
+  with (
+    writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
+    writers.SampleWriter(folder / 'samples.jsonl') as samples,
+    progress_lib.Progress(
+      total_steps=config.train.steps, first_step=done, stream=sys.stdout
+    ) as display,
+  ):
+    # A step whose metrics are pending gets its line now.
+    metrics.keep_until(done + (progress.pending is None))
+    samples.keep_until(done + 1)
+    yield Outlets(folder, metrics, samples, display, store, guard, set())

@@ -1,0 +1,272 @@
+"""Tests of `training.stopping`: real processes that are told to end.
+
+`stopping_config` holds them where the test wants to end them.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+import pytest
+from absl.testing import absltest, parameterized
+
+import stopping_config
+import tiny_run
+from dapo_jax.training import interrupt, loop, stopping, supervised
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_GRACE_S = stopping_config.GRACE_S
+# Of a process to vanish, once it ends.
+_SLACK_S = 1.0
+# What is not waited for is over long before the grace time.
+_AT_ONCE_S = 3.0
+_LIMIT_S = 120.0
+_TERM, _INT = signal.SIGTERM, signal.SIGINT
+_SAMPLE = (
+  'import stopping_config; from dapo_jax import main; '
+  'stopping_config.stay_loading(); main.run()'
+)
+
+
+class Ended(NamedTuple):
+  """How a process ended."""
+
+  status: int
+  seconds: float  # from the first signal
+  printed: list[str]  # what it printed after the place it was held at
+  errors: str
+
+
+def _end(arguments: list[str], *signals: int) -> Ended:
+  """Starts Python, sends it the signals where it stays, and waits."""
+  process = subprocess.Popen(
+    [sys.executable, *arguments],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    cwd=_ROOT,
+    env=os.environ
+    | {
+      'PYTHONPATH': f'{_ROOT}:{_ROOT / "tests"}',
+      stopping_config.MODEL: tiny_run.model_folder(),
+    },
+  )
+  for line in process.stdout:
+    if line.startswith('AT '):
+      break
+  time.sleep(0.2)
+  begin = time.monotonic()
+  for index, number in enumerate(signals):
+    time.sleep(0.6 * index)  # sooner it would be the first one's echo
+    process.send_signal(number)
+  out, errors = process.communicate(timeout=_LIMIT_S)
+  seconds = time.monotonic() - begin
+  return Ended(process.returncode, seconds, out.splitlines(), errors)
+
+
+class _Test(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    self.folder = pathlib.Path(folder.name)
+
+  def end(self, where, *signals, command='train') -> Ended:
+    """Ends a run where it stays."""
+    return _end(
+      [
+        *('-m', 'dapo_jax.main', command),
+        f'--config={_ROOT / "tests/stopping_config.py"}:{where}',
+        f'--workdir={self.folder / "run"}',
+      ],
+      *signals,
+    )
+
+  def assert_ended(self, ended, *, saved, line, within_s):
+    """Checks status, time, what is on the disk and what was said of it."""
+    self.assertEqual((ended.status, ended.errors), (0, ''))
+    self.assertLess(ended.seconds, within_s)
+    self.assertEqual(ended.printed[-1], line)
+    self.assertEqual(stopping.newest_step(self.folder / 'run'), saved)
+
+  def assert_goes_on(self):
+    """Checks that the run, resumed, is the one that nothing disturbed."""
+    config = tiny_run.policy_config(stopping_config.CHANGES)
+    straight, ended = tiny_run.folder() / 'stopping', self.folder / 'run'
+    with tiny_run.devices(1):
+      if not straight.exists():
+        loop.train(config, str(straight))
+      loop.train(config, str(ended))
+    self.assertEqual(
+      tiny_run.metrics_rows(ended), tiny_run.metrics_rows(straight)
+    )
+    for name in ('samples.jsonl', 'model/model.safetensors'):
+      self.assertEqual(
+        (ended / name).read_bytes(), (straight / name).read_bytes(), name
+      )
+
+
+class TrainTest(_Test):
+  def test_a_boundary_is_saved_though_the_main_thread_waits_for_a_device(self):
+    ended = self.end('device', _TERM)
+    self.assertEqual(
+      ended.printed[0], 'stopping at step 3, within 4 s (Ctrl-C: at once)'
+    )
+    self.assert_ended(
+      ended,
+      saved=3,
+      line='saved step 3; the same command goes on, the evaluation after step '
+      '3 is done again',
+      within_s=_GRACE_S + _SLACK_S,
+    )
+    self.assert_goes_on()
+
+  def test_an_update_that_takes_longer_is_left(self):
+    ended = self.end('update', _TERM)
+    self.assertGreater(ended.seconds, 0.8 * _GRACE_S)
+    self.assert_ended(
+      ended,
+      saved=2,
+      line='step 4 was in its update: the same command goes on from step 2, '
+      '2 steps are done again',
+      within_s=_GRACE_S + _SLACK_S,
+    )
+    self.assert_goes_on()
+
+  def test_a_second_ctrl_c_stops_at_once(self):
+    ended = self.end('update', _TERM, _INT)
+    self.assertEqual((ended.status, ended.errors), (130, ''))
+    self.assertEqual(
+      ended.printed[-1],
+      'stopped at once; the same command goes on from step 2',
+    )
+    self.assertLess(ended.seconds, _AT_ONCE_S)
+    self.assertEqual(stopping.newest_step(self.folder / 'run'), 2)
+
+  def test_a_grader_inside_jax_is_not_waited_for(self):
+    self.assert_ended(
+      self.end('grader', _INT),
+      saved=0,
+      line='saved step 0; the same command goes on, step 1 is done again',
+      within_s=_GRACE_S + _SLACK_S,
+    )
+    self.assert_goes_on()
+
+  @parameterized.parameters(
+    (
+      'sampling',
+      'saved step 3; the same command goes on, step 4 is done again',
+    ),
+    (
+      'evaluation',
+      'saved step 3; the same command goes on, the evaluation after step 3 is '
+      'done again',
+    ),
+    (
+      'short_update',
+      'saved step 4; the same command goes on, step 5 is done again',
+    ),
+    ('save', 'saved step 4; the same command goes on, step 5 is done again'),
+    (
+      'endless_save',
+      'step 4 was not saved in time: the same command goes on from step 2, 2 '
+      'steps are done again',
+    ),
+  )
+  @pytest.mark.slow
+  def test_what_can_be_saved_in_time_is(self, where, line):
+    saved = 2 if where == 'endless_save' else int(line.split()[2][0])
+    self.assert_ended(
+      self.end(where, _INT),
+      saved=saved,
+      line=line,
+      within_s=_GRACE_S + _SLACK_S,
+    )
+    self.assert_goes_on()
+
+  @parameterized.parameters(
+    ('loading', 'stopped while loading; the same command begins again'),
+    (
+      'compile',
+      'the update of step 1 was being compiled and nothing is saved yet: the '
+      'same command begins again',
+    ),
+  )
+  @pytest.mark.slow
+  def test_where_nothing_is_lost_it_ends_at_once(self, where, line):
+    self.assert_ended(
+      self.end(where, _TERM), saved=None, line=line, within_s=_AT_ONCE_S
+    )
+    self.assert_goes_on()
+
+  @pytest.mark.slow
+  def test_a_repeated_sigterm_changes_nothing(self):
+    ended = self.end('save', _TERM, _TERM)
+    self.assertEqual(ended.status, 0)
+    self.assertEqual(stopping.newest_step(self.folder / 'run'), 4)
+
+
+class OtherCommandsTest(_Test):
+  @pytest.mark.slow
+  def test_supervised_training_is_saved(self):
+    self.assert_ended(
+      self.end('device', _INT, command='sft'),
+      saved=4,
+      line='saved step 4; the same command goes on, the evaluation after step '
+      '4 is done again',
+      within_s=_GRACE_S + _SLACK_S,
+    )
+    with tiny_run.devices(1):
+      supervised.run(
+        tiny_run.policy_config(stopping_config.CHANGES),
+        str(self.folder / 'run'),
+      )
+    self.assertTrue((self.folder / 'run' / 'model').exists())
+
+  @parameterized.parameters((_INT, 130), (_TERM, 143))
+  @pytest.mark.slow
+  def test_an_evaluation_ends_at_once_with_one_line(self, number, status):
+    ended = self.end('device', number, command='eval')
+    self.assertEqual(ended.status, status)
+    self.assertEqual(ended.errors, 'dapo-jax: interrupted\n')
+    self.assertLess(ended.seconds, _AT_ONCE_S)
+
+  def test_a_sample_ends_at_once_with_one_line(self):
+    model = tiny_run.model_folder()
+    ended = _end(['-c', _SAMPLE, 'sample', f'--model={model}', '1+2=?'], _INT)
+    self.assertEqual(ended.status, 130)
+    self.assertEqual(ended.errors, 'dapo-jax: interrupted\n')
+    self.assertLess(ended.seconds, _AT_ONCE_S)
+
+
+class LostTest(absltest.TestCase):
+  def test_an_update_that_is_known_to_take_longer_is_not_waited_for(self):
+    guard = interrupt.Guard()
+    end = stopping._End(guard, pathlib.Path('nowhere'), 4.0)
+    update = interrupt.Moment(interrupt.Phase.UPDATE, 100.0)
+    self.assertFalse(end._is_lost(update, 103.6))
+    # Begun at 100.0, it ends at 103.5 or at 104.0.
+    guard.update_s = 3.5
+    self.assertFalse(end._is_lost(update, 103.6))
+    guard.update_s = 4.0
+    self.assertTrue(end._is_lost(update, 103.6))
+    boundary = update._replace(phase=interrupt.Phase.BOUNDARY)
+    self.assertFalse(end._is_lost(boundary, 103.6))
+
+
+class NewestStepTest(_Test):
+  def test_a_save_under_way_is_none(self):
+    folder = self.folder
+    self.assertIsNone(stopping.newest_step(folder))
+    for name in ('2', '10', '12.orbax-checkpoint-tmp-1', 'notes'):
+      (folder / 'checkpoints' / name).mkdir(parents=True)
+    self.assertEqual(stopping.newest_step(folder), 10)
+
+
+if __name__ == '__main__':
+  absltest.main()
