@@ -20,7 +20,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,9 +130,7 @@ def run_and_kill(
     )
 
 
-def differences(
-  unbroken: pathlib.Path, broken: pathlib.Path
-) -> Iterator[str] | list[str]:
+def differences(unbroken: pathlib.Path, broken: pathlib.Path) -> list[str]:
   """Returns the names of all that is not the same, bit by bit."""
   found = []
   for name in ('metrics.jsonl', 'samples.jsonl'):
