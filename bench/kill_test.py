@@ -1,6 +1,7 @@
 """Kills a training run at random instants and compares it with one unbroken.
 
-    python bench/kill_test.py [--trials=30] [--seed=0] [--cases=sas,refill,ppo]
+    python bench/kill_test.py [--trials=30] [--seed=0] [--kills=6]
+        [--cases=sas,refill,ppo]
 
 A trial starts the run of `kill_test_config.py` again and again in one work
 directory and ends it by SIGKILL: at an instant of the whole run's time, or just
@@ -31,8 +32,6 @@ sys.path.insert(0, str(_ROOT))
 
 # What a kill waits for.
 _SIGNS = ('time', 'time', 'save', 'evaluation', 'rollout')
-# After so many kills a trial is left alone, so that it ends.
-_MOST_KILLS = 6
 # Longest wait after a sign, [s].
 _AFTER_S = 0.25
 # Metrics that tell of the machine.
@@ -62,6 +61,9 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
   parser.add_argument('--trials', type=int, default=30)
   parser.add_argument('--seed', type=int, default=0)
+  parser.add_argument(
+    '--kills', type=int, default=6, help='most in a trial, so that it ends'
+  )
   parser.add_argument('--cases', default='sas,refill,ppo')
   args = parser.parse_args()
   with tempfile.TemporaryDirectory(prefix='kill_test_') as name:
@@ -102,7 +104,11 @@ def prepare(name: str, folder: pathlib.Path) -> Case:
 
 
 def run_and_kill(
-  case: Case, workdir: pathlib.Path, source: random.Random
+  case: Case,
+  workdir: pathlib.Path,
+  source: random.Random,
+  *,
+  most_kills: int,
 ) -> list[Kill]:
   """Runs a case to its end, and returns when it was killed."""
   kills = []
@@ -115,7 +121,7 @@ def run_and_kill(
       cwd=_ROOT,
     )
     begin = time.perf_counter()
-    if len(kills) < _MOST_KILLS:
+    if len(kills) < most_kills:
       sign = source.choice(_SIGNS)
       limit_s = source.uniform(0, case.unbroken_s)
       _wait(process, workdir, sign, limit_s, source.uniform(0, _AFTER_S))
