@@ -16,7 +16,13 @@ from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.rewards import verifiers
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.sampling import scheduler
-from dapo_jax.training import checkpoint, optimizer, update
+from dapo_jax.training import (
+  checkpoint,
+  checkpoint_files,
+  optimizer,
+  setting_changes,
+  update,
+)
 
 _CONFIG = {'seed': 3, 'optim': {'lr': 1e-3, 'b1': 0.9}, 'model': {'path': ''}}
 
@@ -232,7 +238,7 @@ class StoreTest(_Test):
     self._save_steps(1)
     [about] = (self.folder / 'checkpoints' / '1').glob('about/metadata')
     saved = json.loads(about.read_text())
-    self.assertEqual(saved['format_version'], checkpoint.FORMAT_VERSION)
+    self.assertEqual(saved['format_version'], checkpoint_files.FORMAT_VERSION)
     about.write_text(json.dumps(saved | {'format_version': 1}))
     with self.open() as store, self.assertRaises(ValueError) as caught:
       ask(store)
@@ -267,7 +273,7 @@ class ChangesTest(_Test):
   )
   def test_what_may_change_is_told(self, path, value):
     saved, now = self._changed(path, value)
-    [found] = checkpoint.config_changes(saved, now)
+    [found] = setting_changes.between(saved, now)
     self.assertStartsWith(found, f'{path}: ')
     self.assertEndsWith(found, f' -> {value!r}')
 
@@ -295,14 +301,14 @@ class ChangesTest(_Test):
   def test_what_the_state_depends_on_may_not(self, path, value):
     saved, now = self._changed(path, value)
     with self.assertRaises(ValueError) as caught:
-      checkpoint.config_changes(saved, now)
+      setting_changes.between(saved, now)
     self.assertIn(f'{path}: ', str(caught.exception))
     self.assertIn(f' -> {value!r}', str(caught.exception))
     self.assertIn('--workdir', str(caught.exception))
 
   def test_no_change_is_none(self):
     config = tiny_run.config().to_dict()
-    self.assertEqual(checkpoint.config_changes(config, config), [])
+    self.assertEqual(setting_changes.between(config, config), [])
 
   def test_all_that_may_not_are_told_at_once(self):
     saved = {'seed': 0, 'optim': {'b1': 0.9, 'lr': 1.0}}
@@ -310,12 +316,12 @@ class ChangesTest(_Test):
     with self.assertRaisesRegex(
       ValueError, r'\(optim\.b1: 0\.9 -> 0\.8; seed: 0 -> 1\)'
     ):
-      checkpoint.config_changes(saved, now)
+      setting_changes.between(saved, now)
 
   def test_a_key_that_came_or_went_is_a_change(self):
     for saved, now in (({'a': 1}, {}), ({}, {'a': 1}), ({'a': None}, {})):
       with self.assertRaisesRegex(ValueError, 'a: '):
-        checkpoint.config_changes(saved, now)
+        setting_changes.between(saved, now)
 
   def test_they_are_told_of_the_newest_checkpoint(self):
     config = tiny_run.config(

@@ -51,7 +51,8 @@ class DigestTest(parameterized.TestCase):
     x = jnp.array([1.0, 2.0, 0.0])
     for other in ([2.0, 1.0, 0.0], [1.0, 2.0, -0.0]):
       self.assertNotEqual(
-        int(digests.digest(jnp.array(other))), int(digests.digest(jnp.asarray(x)))
+        int(digests.digest(jnp.array(other))),
+        int(digests.digest(jnp.asarray(x))),
       )
 
   def test_it_is_the_same_on_any_mesh(self):
@@ -84,9 +85,10 @@ class TreeTest(absltest.TestCase):
     self.assertEqual(digests.kinds(like), {'a': 'bfloat16[4]'})
 
   def test_all_differences_are_told_in_the_order_of_their_paths(self):
+    saved = {'b': 'float32[2]', 'a': 'float32[1]', 'same': 'int32[]'}
     self.assertEqual(
       digests.differences(
-        {'b': 'float32[2]', 'a': 'float32[1]', 'same': 'int32[]'},
+        {path: digests.Leaf(kind, '') for path, kind in saved.items()},
         {'b': 'float32[3]', 'c': 'float32[4]', 'same': 'int32[]'},
       ),
       [

@@ -111,7 +111,13 @@ def _may_import(path: str) -> tuple[str, ...]:
     return ('configs/', 'dapo_jax/config')
   folder = path.split('/')[1]
   below = LAYERS[: LAYERS.index(folder) + 1] if folder in LAYERS else ()
-  return ('dapo_jax/__init__.py', *(f'dapo_jax/{f}/' for f in below))
+  # The defaults that a saved configuration lacks.
+  defaults = ('configs/base.py',) if folder == 'training' else ()
+  return (
+    'dapo_jax/__init__.py',
+    *(f'dapo_jax/{f}/' for f in below),
+    *defaults,
+  )
 
 
 def host_modules_with_jax(sources: source_tree.Sources) -> list[str]:

@@ -6,7 +6,7 @@ but not the bytes of the arrays.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,15 +41,21 @@ def leaves(tree: Any) -> dict[str, Leaf]:
   }
 
 
+def from_json(saved: Mapping[str, Sequence[str]]) -> dict[str, Leaf]:
+  """Returns what `leaves` gave and JSON kept."""
+  return {path: Leaf(*leaf) for path, leaf in saved.items()}
+
+
 def differences(
-  found: Mapping[str, str], wanted: Mapping[str, str]
+  saved: Mapping[str, Leaf], wanted: Mapping[str, str]
 ) -> list[str]:
   """Returns a text for each path whose kind differs, or that one side lacks.
 
   Args:
-    found: the kinds of what was saved.
-    wanted: those of what is to come back.
+    saved: what was saved.
+    wanted: the kinds of what is to come back.
   """
+  found = {path: leaf.kind for path, leaf in saved.items()}
   return [
     f'{path}: saved {found.get(path, "nothing")}, '
     f'wanted {wanted.get(path, "nothing")}'

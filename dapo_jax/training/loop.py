@@ -37,6 +37,7 @@ from dapo_jax.training import (
   losses,
   notices,
   profiling,
+  resuming,
 )
 from dapo_jax.training import trainer as trainer_lib
 
@@ -56,16 +57,24 @@ def train(config: FrozenConfigDict, workdir: str) -> None:
   """Trains until `train.steps` rollout steps are done, or goes on with it.
 
   Raises:
-    ValueError: for settings that do not fit together or the work directory.
+    ValueError: for settings that do not fit together or the work directory,
+      and where something cannot be written.
     SamplingLimitError: when no signal is found and the rule says 'error'.
     JudgeError, MissingVerdictsError: see `rollout.grading`.
   """
   folder = pathlib.Path(workdir)
   _check_folder(folder)
   token_loss = losses.policy_loss(config)
-  with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
-    changes = store.changes_since_saved(config.to_dict())
-    parts = assemble.build(config, folder)
+  with resuming.open_store(
+    config, folder, keep=config.checkpoint.keep
+  ) as store:
+    parts, changes = resuming.build(
+      config,
+      folder,
+      store,
+      command='train',
+      every_steps=config.checkpoint.every_steps,
+    )
     trainer = trainer_lib.make_trainer(
       config,
       parts,
@@ -225,6 +234,7 @@ def _step(trainer, outlets: Outlets, state, progress):
 def _finish_step(trainer, outlets: Outlets, state, progress):
   """Evaluates, writes and saves what is due; returns the progress after."""
   config, step = trainer.config, progress.counters.rollout_steps
+  outlets.store.check()
   metrics = dict(progress.pending)
   if step % config.eval.every_steps == 0 or step == config.train.steps:
     timers = timers_lib.Timers()

@@ -21,6 +21,7 @@ from dapo_jax.training import (
   losses,
   optimizer,
   packing,
+  resuming,
   update,
 )
 from dapo_jax.training import trainer as trainer_lib
@@ -53,9 +54,14 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     raise ValueError(
       f'{folder} holds a run of reinforcement learning; name another --workdir'
     )
-  with checkpoint.open_store(folder, keep=1) as store:
-    store.changes_since_saved(config.to_dict())
-    parts = assemble.build(config, folder)
+  with resuming.open_store(config, folder, keep=1) as store:
+    parts, _ = resuming.build(
+      config,
+      folder,
+      store,
+      command='sft',
+      every_steps=config.sft.eval_every_steps,
+    )
     _check_solutions(parts.train_prompts)
     writers.write_config(folder / 'run_config.json', config.to_dict())
     trainer = trainer_lib.make_trainer(
@@ -89,6 +95,7 @@ def _train(trainer, store, metrics, guard) -> Result:
   metrics.keep_until(progress.counters.updates)
   seen = []
   while True:
+    store.check()
     step = progress.counters.updates
     if step % c.eval_every_steps == 0 or step == c.steps:
       try:
