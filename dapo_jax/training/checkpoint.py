@@ -118,14 +118,15 @@ def open_store(
     keep_every_steps=keep_every_steps,
     read_only=read_only,
   )
-  try:
-    yield Store(files)
-  except BaseException:
-    # Of two faults the first is told.
-    with contextlib.suppress(checkpoint_files.SaveError):
-      files.close()
-    raise
-  files.close()
+  with checkpoint_files.without_traces():
+    try:
+      yield Store(files)
+    except BaseException:
+      # Of two faults the first is told.
+      with contextlib.suppress(checkpoint_files.SaveError):
+        files.close()
+      raise
+    files.close()
 
 
 class Store:

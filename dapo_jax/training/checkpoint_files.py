@@ -7,6 +7,8 @@ user can do about it.
 
 import contextlib
 import json
+import logging
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,6 +46,7 @@ class Files:
     if not read_only:
       checkpoint_folder.prepare(folder, found)
     self._left_out = set(found.unfinished)
+    self._begun: int | None = None  # the last save
     self._manager = ocp.CheckpointManager(
       folder,
       options=ocp.CheckpointManagerOptions(
@@ -70,7 +73,9 @@ class Files:
       SaveError: it could not begin, or the save before it failed.
     """
     about = {'format_version': FORMAT_VERSION, **about}
-    with self._saving(step):
+    self._wait()
+    self._begun = step
+    with self._saving():
       if step in self._left_out:
         (self.folder / str(step)).rmtree()
         self._manager.reload()
@@ -92,8 +97,7 @@ class Files:
       SaveError: it has.
     """
     if not self._manager.is_saving_in_progress():
-      with self._saving(None):
-        self._manager.wait_until_finished()
+      self._wait()
 
   def about(self, step: int) -> dict[str, Any]:
     """Returns what is saved beside the arrays, if its format is today's."""
@@ -124,7 +128,7 @@ class Files:
     Raises:
       SaveError: the last one failed.
     """
-    with self._saving(None):
+    with self._saving():
       self._manager.close()
 
   def name(self, step: int) -> str:
@@ -154,16 +158,20 @@ class Files:
       reason = checkpoint_folder.reason(error)
       raise ValueError(self.damage(step, reason)) from error
 
+  def _wait(self) -> None:
+    """Waits for the save under way, if there is one."""
+    with self._saving():
+      self._manager.wait_until_finished()
+
   @contextlib.contextmanager
-  def _saving(self, step: int | None) -> Iterator[None]:
-    """Tells what fails inside as a SaveError."""
-    begun = self.latest_step() if step is None else step
+  def _saving(self) -> Iterator[None]:
+    """Tells what fails inside as the failure of the last save."""
     try:
       yield
     except Exception as error:  # of whatever the folder is on
-      raise SaveError(self._failure(begun, error)) from error
+      raise SaveError(self._failure(error)) from error
 
-  def _failure(self, step: int | None, error: Exception) -> str:
+  def _failure(self, error: Exception) -> str:
     """Returns what is said of a save that failed."""
     try:
       whole = checkpoint_folder.look(self.folder).whole
@@ -171,10 +179,26 @@ class Files:
       whole = ()
     last = f'checkpoint {max(whole)} is whole' if whole else 'none is whole yet'
     return (
-      f'checkpoint {step} could not be written to {self.folder} '
+      f'checkpoint {self._begun} could not be written to {self.folder} '
       f'({checkpoint_folder.reason(error)}); {last}: make room there or give '
       'access to it, and give the same command'
     )
+
+
+@contextlib.contextmanager
+def without_traces() -> Iterator[None]:
+  """Keeps Orbax from logging the tracebacks of what is told as one line."""
+  logger = logging.getLogger('absl')
+  logger.addFilter(_is_no_trace)
+  try:
+    yield
+  finally:
+    logger.removeFilter(_is_no_trace)
+
+
+def _is_no_trace(record: logging.LogRecord) -> bool:
+  is_orbax = f'{os.sep}orbax{os.sep}' in record.pathname
+  return not is_orbax or record.levelno < logging.ERROR
 
 
 class _Preservation(NamedTuple):

@@ -135,4 +135,5 @@ def reason(error: BaseException) -> str:
   while error.__cause__ is not None:
     error = error.__cause__
   text = ' '.join(str(error).split()) or type(error).__name__
-  return text if len(text) <= 300 else text[:300] + '...'
+  # What it is about stands at its beginning, the cause at its end.
+  return text if len(text) <= 400 else f'{text[:100]} ... {text[-300:]}'
