@@ -47,16 +47,17 @@ class Files:
       checkpoint_folder.prepare(folder, found)
     self._left_out = set(found.unfinished)
     self._begun: int | None = None  # the last save
-    self._manager = ocp.CheckpointManager(
-      folder,
-      options=ocp.CheckpointManagerOptions(
-        create=not read_only,
-        read_only=read_only,
-        preservation_policy=_Preservation(
-          keep, keep_every_steps, self._left_out
-        ),
-      ),
+    options = ocp.CheckpointManagerOptions(
+      # Its own `read_only` warns of it whenever a store is opened.
+      create=not read_only,
+      preservation_policy=_Preservation(keep, keep_every_steps, self._left_out),
+      # Or where it cannot be done, threads wait minutes for it.
+      async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
     )
+    try:
+      self._manager = ocp.CheckpointManager(folder, options=options)
+    except Exception as error:  # of whatever the folder is on
+      raise ValueError(checkpoint_folder.unusable(folder, error)) from error
 
   def steps(self) -> list[int]:
     """Returns the steps of the checkpoints that are whole, ascending."""

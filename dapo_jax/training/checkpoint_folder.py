@@ -73,7 +73,7 @@ def look(folder: epath.Path) -> Found:
   except ValueError:
     raise
   except Exception as error:  # each file system has its own
-    raise ValueError(_unusable(folder, error)) from error
+    raise ValueError(unusable(folder, error)) from error
   begun = sorted(name for name in paths if _BEGUN.match(name))
   return Found(tuple(sorted(whole)), tuple(sorted(unfinished)), tuple(begun))
 
@@ -107,23 +107,11 @@ def prepare(folder: epath.Path, found: Found) -> None:
   except Exception as error:  # each file system has its own
     with contextlib.suppress(Exception):
       probe.unlink(missing_ok=True)
-    raise ValueError(_unusable(folder, error)) from error
+    raise ValueError(unusable(folder, error)) from error
 
 
-def _check_name(path: epath.Path) -> None:
-  """Refuses what is named as a checkpoint and is none."""
-  if not path.is_dir():
-    raise ValueError(
-      f'{path} is a file, and a checkpoint is a folder; move it away'
-    )
-  if path.name != str(int(path.name)):
-    raise ValueError(
-      f'{path} is not named as a checkpoint is: rename it to '
-      f'{int(path.name)}, or move it away'
-    )
-
-
-def _unusable(folder: epath.Path, error: Exception) -> str:
+def unusable(folder: epath.Path, error: Exception) -> str:
+  """Returns what is said of a folder that cannot be used."""
   return (
     f'{folder} cannot be used for checkpoints ({reason(error)}); change '
     f'{FLAG}, or give access to it'
@@ -137,3 +125,16 @@ def reason(error: BaseException) -> str:
   text = ' '.join(str(error).split()) or type(error).__name__
   # What it is about stands at its beginning, the cause at its end.
   return text if len(text) <= 400 else f'{text[:100]} ... {text[-300:]}'
+
+
+def _check_name(path: epath.Path) -> None:
+  """Refuses what is named as a checkpoint and is none."""
+  if not path.is_dir():
+    raise ValueError(
+      f'{path} is a file, and a checkpoint is a folder; move it away'
+    )
+  if path.name != str(int(path.name)):
+    raise ValueError(
+      f'{path} is not named as a checkpoint is: rename it to '
+      f'{int(path.name)}, or move it away'
+    )

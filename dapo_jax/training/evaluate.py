@@ -42,8 +42,8 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
     if not config.model.path and store.latest_step() is None:
       raise ValueError(
         f'there is nothing to evaluate: {store.folder} holds no whole '
-        'checkpoint and no model is named; change --workdir, '
-        '--config.checkpoint.folder or --config.model.path'
+        'checkpoint and no model is named; change --workdir or '
+        '--config.model.path, or --config.checkpoint.folder'
       )
     config = _of_run(config, store)
     resuming.bring_tokenizer(config, folder, store.saved_origin())
@@ -61,6 +61,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   for name, how in (('greedy', greedy), ('sampled', sampled)):
     results[name] = measure(parts, engine_params, how, check=lambda: None)
     print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
+  folder.mkdir(parents=True, exist_ok=True)
   (folder / 'eval.json').write_text(json.dumps(results, indent=2) + '\n')
   print(f'written to {folder / "eval.json"}')
 
