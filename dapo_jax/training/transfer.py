@@ -169,15 +169,12 @@ def _find_run(source: str) -> _Run:
   """Returns where the checkpoints are that `source` means.
 
   Raises:
-    ValueError: there is none.
+    ValueError: there is none, or the run's settings are broken.
   """
   folder = checkpoint_folder.locate('', source)
   if folder.name.isdigit():
     return _Run(folder.parent.parent, folder.parent, int(folder.name))
-  settings = folder / 'run_config.json'
-  named = ''
-  if settings.exists():
-    named = json.loads(settings.read_text())['checkpoint'].get('folder', '')
+  named = _named_folder(folder / 'run_config.json')
   runs = [_Run(folder, checkpoint_folder.locate(folder, named), None)]
   if not named:
     runs.append(_Run(folder.parent, folder, None))
@@ -191,6 +188,19 @@ def _find_run(source: str) -> _Run:
     '(WORKDIR/checkpoints/STEP), the folder that --config.checkpoint.folder '
     "named, or a model's folder"
   )
+
+
+def _named_folder(settings: epath.Path) -> str:
+  """Returns the checkpoint.folder of a run's settings, '' without them."""
+  if not settings.exists():
+    return ''
+  try:
+    return json.loads(settings.read_text())['checkpoint'].get('folder', '')
+  except (ValueError, LookupError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f'{settings} is broken ({error}): remove it, and name the folder of the '
+      'checkpoints'
+    ) from error
 
 
 def _from_run(run: _Run, model_path: str | None, scratch: str) -> _Model:
