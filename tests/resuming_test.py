@@ -16,7 +16,15 @@ from absl.testing import absltest, parameterized
 import fake_bucket
 import tiny_run
 from dapo_jax.data import tokenizers
-from dapo_jax.training import checkpoint, evaluate, loop, supervised, transfer
+from dapo_jax.training import (
+  checkpoint,
+  evaluate,
+  loop,
+  origin,
+  resuming,
+  supervised,
+  transfer,
+)
 
 # Steps of one round, whose updates nothing but decay moves: random weights.
 _CHANGES = {
@@ -122,6 +130,25 @@ class ElsewhereTest(_Test):
       _run(self.folder / 'other', 1, changes)
 
 
+class BringTokenizerTest(_Test):
+  def _bring(self, file, changes=None):
+    saved = origin.Origin('train', '', '', 0, file)
+    resuming.bring_tokenizer(tiny_run.config(changes), self.workdir, saved)
+    trained = self.workdir / 'tokenizer.model'
+    return trained.read_bytes() if trained.exists() else None
+
+  def test_it_is_written_where_it_is_not(self):
+    self.assertEqual(self._bring(b'saved'), b'saved')
+    # What is there is left to the comparison of fingerprints.
+    self.assertEqual(self._bring(b'other'), b'saved')
+
+  def test_a_run_that_trained_none_needs_none(self):
+    self.assertIsNone(self._bring(None))
+    self.assertIsNone(self._bring(b'saved', {'tokenizer.path': 'a.model'}))
+    resuming.bring_tokenizer(tiny_run.config(), self.workdir, None)
+    self.assertFalse(self.workdir.exists())
+
+
 class ChangedTest(_Test):
   """What changed between stop and resume."""
 
@@ -197,6 +224,31 @@ def _with_config(about, config):
     return {**about(files, step), 'config': config}
 
   return changed
+
+
+class FailedSaveTest(_Test):
+  def test_the_next_step_ends_a_run_and_what_was_saved_goes_on(self):
+    changes = {'checkpoint.every_steps': 2}
+    _run(self.workdir, 2, changes)
+    files = checkpoint.checkpoint_files.Files
+    save = files.save
+
+    def fail(store, step, *args):
+      commit = 'orbax.checkpoint._src.path.atomicity.async_path.rename'
+      with mock.patch(commit, side_effect=OSError(28, 'No space left')):
+        save(store, step, *args)
+        while store._manager.is_saving_in_progress():
+          pass
+
+    with mock.patch.object(files, 'save', fail):
+      with self.assertRaisesRegex(
+        ValueError, 'checkpoint 4 could not .* left.*checkpoint 2 is whole'
+      ):
+        _run(self.workdir, 9, changes)
+    # The fifth step is over and has no line.
+    self.assertEqual(_steps(self.workdir), [0, 1, 2, 3, 4])
+    self.assertIn('resumed after step 2', _run(self.workdir, 5, changes))
+    self.assertEqual(_steps(self.workdir), [0, 1, 2, 3, 4, 5])
 
 
 class RefusedTest(_Test):
