@@ -24,7 +24,8 @@ _CORE = [
   'ml-dtypes',
   'numpy',
   'optax',
-  'orbax-checkpoint',
+  # The first whose marker of a whole checkpoint is known to be on disks too.
+  'orbax-checkpoint>=0.12.8',
   'protobuf',
   'pyarrow',
   'rich',
@@ -59,6 +60,8 @@ _EXTRAS = {
   'tasks': ['reasoning-gym==0.1.25'],
   # Start from models of the Hugging Face hub.
   'hub': ['huggingface_hub'],
+  # Keep checkpoints in a Google Cloud bucket.
+  'gcs': ['google-cloud-storage'],
   # Read models that are stored as GGUF.
   'smollm2': ['gguf'],
 }

@@ -75,7 +75,8 @@ def main() -> None:
     for trial in range(args.trials):
       case = cases[trial % len(cases)]
       workdir = folder / f'trial{trial}'
-      kills = run_and_kill(case, workdir, random.Random(f'{args.seed} {trial}'))
+      source = random.Random(f'{args.seed} {trial}')
+      kills = run_and_kill(case, workdir, source, most_kills=args.kills)
       found = differences(case.unbroken, workdir)
       print(trial_line(trial, case, kills, found), flush=True)
       kills_count += len(kills)

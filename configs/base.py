@@ -288,8 +288,16 @@ def _checkpoint():
   return dict(
     # Save after every so many rollout steps, and at the end.
     every_steps=10,
-    # Newest checkpoints kept.
+    # Newest checkpoints kept, and beside them those of every so many rollout
+    # steps; None = no others.
     keep=2,
+    keep_every_steps=config_dict.placeholder(int),
+    # Where they are: a folder, or a bucket's (gs://...); '' =
+    # WORKDIR/checkpoints. A run goes on from there in a new WORKDIR too.
+    folder='',
+    # Whether a run may go on with other training problems than it was saved
+    # with; it says so.
+    allow_changed_data=False,
   )
 
 

@@ -96,6 +96,7 @@ _AT_LEAST_1 = (
   'learner.micro_batch_rows',
   'checkpoint.every_steps',
   'checkpoint.keep',
+  'checkpoint.keep_every_steps',
   'train.steps',
   'sft.steps',
   'sft.examples_per_step',

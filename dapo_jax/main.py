@@ -5,6 +5,7 @@ command that needs it, so that help and faults in the flags are told at once.
 """
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -19,6 +20,15 @@ import dapo_jax
 from dapo_jax import command_flags, data_command
 from dapo_jax import config as config_lib
 
+# What a disk says that is full, or a file that may not be touched.
+_REFUSED = (
+  errno.ENOSPC,
+  errno.EDQUOT,
+  errno.EFBIG,
+  errno.EROFS,
+  errno.EACCES,
+  errno.EPERM,
+)
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -35,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command that `argv` names and returns the exit status.
 
   A ValueError that this package raises tells the user what to change: it is
-  printed as one line, with status 2. Every other exception is a fault of the
-  program and keeps its traceback.
+  printed as one line, with status 2; so is a file that finds no room or may
+  not be touched. Every other exception is a fault of the program and keeps its
+  traceback.
   """
   args = list(sys.argv[1:] if argv is None else argv)
   _give_virtual_devices_threads()
@@ -46,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not _raised_here(error):
       raise
     print(f'dapo-jax: error: {" ".join(str(error).split())}', file=sys.stderr)
+    return 2
+  except OSError as error:
+    if error.errno not in _REFUSED:
+      raise
+    print(f'dapo-jax: error: {_refused(error)}', file=sys.stderr)
     return 2
   except KeyboardInterrupt:
     # The second Ctrl-C, or the first before there was anything to save.
@@ -69,6 +85,15 @@ def run() -> None:
 
     stopping.leave(status)
   sys.exit(status)
+
+
+def _refused(error: OSError) -> str:
+  """Returns what is said of a file that the system refuses."""
+  file = error.filename2 or error.filename or 'a file'
+  return (
+    f'{file}: {error.strerror}; make room there or give access to it, and give '
+    'the same command'
+  )
 
 
 def _give_virtual_devices_threads() -> None:
@@ -174,11 +199,18 @@ def _config_and_workdir(
   return config, os.path.expanduser(flag_values.workdir)
 
 
+def _checkpoints(config: ml_collections.FrozenConfigDict, workdir: str) -> str:
+  """Returns the folder of a run's checkpoints."""
+  return config.checkpoint.folder or os.path.join(workdir, 'checkpoints')
+
+
 def _train(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   config, workdir = _config_and_workdir(args, flag_values)
   from dapo_jax.training import stopping
 
-  with stopping.in_time(workdir, grace_s=config.train.grace_s) as guard:
+  with stopping.in_time(
+    _checkpoints(config, workdir), grace_s=config.train.grace_s
+  ) as guard:
     from dapo_jax.training import loop
 
     loop.train(config, workdir, guard)
@@ -188,7 +220,9 @@ def _sft(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   config, workdir = _config_and_workdir(args, flag_values)
   from dapo_jax.training import stopping
 
-  with stopping.in_time(workdir, grace_s=config.train.grace_s) as guard:
+  with stopping.in_time(
+    _checkpoints(config, workdir), grace_s=config.train.grace_s
+  ) as guard:
     from dapo_jax.training import supervised
 
     supervised.run(config, workdir, guard)

@@ -16,7 +16,12 @@ from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.rewards import verifiers
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.sampling import scheduler
-from dapo_jax.training import checkpoint, optimizer, update
+from dapo_jax.training import (
+  checkpoint,
+  checkpoint_files,
+  optimizer,
+  update,
+)
 
 _CONFIG = {'seed': 3, 'optim': {'lr': 1e-3, 'b1': 0.9}, 'model': {'path': ''}}
 
@@ -232,7 +237,7 @@ class StoreTest(_Test):
     self._save_steps(1)
     [about] = (self.folder / 'checkpoints' / '1').glob('about/metadata')
     saved = json.loads(about.read_text())
-    self.assertEqual(saved['format_version'], checkpoint.FORMAT_VERSION)
+    self.assertEqual(saved['format_version'], checkpoint_files.FORMAT_VERSION)
     about.write_text(json.dumps(saved | {'format_version': 1}))
     with self.open() as store, self.assertRaises(ValueError) as caught:
       ask(store)
@@ -240,84 +245,7 @@ class StoreTest(_Test):
       str(caught.exception), r'^checkpoint 1 in .* format 1 .*--workdir$'
     )
 
-
-class ChangesTest(_Test):
-  def _changed(self, path, value):
-    config = tiny_run.config().to_dict()
-    *sections, key = path.split('.')
-    here = changed = copy.deepcopy(config)
-    for section in sections:
-      here = here[section]
-    self.assertIn(key, here)
-    here[key] = value
-    return config, changed
-
-  @parameterized.parameters(
-    ('optim.lr', 0.5),
-    ('train.steps', 99),
-    ('checkpoint.keep', 9),
-    ('eval.prompts', 5),
-    ('sampler.slots', 16),
-    ('mesh.tensor', 2),
-    ('model.remat', 'full'),
-    ('learner.pack_tokens', 77),
-    ('learner.micro_batch_rows', 4),
-    ('filter.on_limit', 'error'),
-    ('filter.max_rounds', 77),
-  )
-  def test_what_may_change_is_told(self, path, value):
-    saved, now = self._changed(path, value)
-    [found] = checkpoint.config_changes(saved, now)
-    self.assertStartsWith(found, f'{path}: ')
-    self.assertEndsWith(found, f' -> {value!r}')
-
-  @parameterized.parameters(
-    ('seed', 1),
-    ('optim.b1', 0.5),
-    ('optim.warmup_steps', 7),
-    ('model.layers', 3),
-    ('model.compute_dtype', 'bfloat16'),
-    ('data.source', 'other.jsonl'),
-    ('data.shuffle', False),
-    ('data.arithmetic.digits', 2),
-    ('data.mixture', (('a.jsonl', 3), ('arithmetic', 1))),
-    ('data.tail', 'drop'),
-    ('data.task.seed', 1),
-    ('rollout.prompts_per_step', 8),
-    ('rollout.temperature', 0.5),
-    ('rollout.stop_strings', ('Q:',)),
-    ('filter.enabled', False),
-    ('objective.clip_high', 0.2),
-    ('objective.dual_clip', 10.0),
-    ('learner.minibatch_prompts', 1),
-    ('overlong.factor', 2.0),
-  )
-  def test_what_the_state_depends_on_may_not(self, path, value):
-    saved, now = self._changed(path, value)
-    with self.assertRaises(ValueError) as caught:
-      checkpoint.config_changes(saved, now)
-    self.assertIn(f'{path}: ', str(caught.exception))
-    self.assertIn(f' -> {value!r}', str(caught.exception))
-    self.assertIn('--workdir', str(caught.exception))
-
-  def test_no_change_is_none(self):
-    config = tiny_run.config().to_dict()
-    self.assertEqual(checkpoint.config_changes(config, config), [])
-
-  def test_all_that_may_not_are_told_at_once(self):
-    saved = {'seed': 0, 'optim': {'b1': 0.9, 'lr': 1.0}}
-    now = {'seed': 1, 'optim': {'b1': 0.8, 'lr': 2.0}}
-    with self.assertRaisesRegex(
-      ValueError, r'\(optim\.b1: 0\.9 -> 0\.8; seed: 0 -> 1\)'
-    ):
-      checkpoint.config_changes(saved, now)
-
-  def test_a_key_that_came_or_went_is_a_change(self):
-    for saved, now in (({'a': 1}, {}), ({}, {'a': 1}), ({'a': None}, {})):
-      with self.assertRaisesRegex(ValueError, 'a: '):
-        checkpoint.config_changes(saved, now)
-
-  def test_they_are_told_of_the_newest_checkpoint(self):
+  def test_changed_settings_are_told_of_the_newest_checkpoint(self):
     config = tiny_run.config(
       {
         'rollout.stop_strings': ('Q:', ' '),

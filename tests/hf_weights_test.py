@@ -200,6 +200,15 @@ class FaultsTest(FolderTest):
       self.load(tiny_model.model())
 
 
+class ConfigTest(FolderTest):
+  @parameterized.parameters(b'', b'{"vocab_size": 6', b'[]', b'null', b'\xff')
+  def test_a_broken_one_is_told(self, content):
+    self.folder.mkdir(exist_ok=True)
+    (self.folder / 'config.json').write_bytes(content)
+    with self.assertRaisesRegex(ValueError, r'/config\.json is broken: '):
+      hf_weights.read_config(self.folder)
+
+
 class TiedHeadTest(FolderTest):
   def setUp(self):
     super().setUp()

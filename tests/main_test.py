@@ -174,6 +174,26 @@ class ErrorTest(parameterized.TestCase):
   def test_is_one_line_and_status_2(self, args, message):
     self.assertEqual(_run(*args), (2, '', f'dapo-jax: error: {message}\n'))
 
+  @parameterized.parameters(
+    (28, 'No space left on device'), (30, 'Read-only file system')
+  )
+  def test_a_refusal_of_the_system_is_one_line(self, number, reason):
+    error = OSError(number, reason, '/run/eval.json')
+    with mock.patch.object(main, '_dispatch', side_effect=error):
+      status, _, err = _run('train')
+    self.assertEqual(status, 2)
+    self.assertEqual(
+      err,
+      f'dapo-jax: error: /run/eval.json: {reason}; make room there or give '
+      'access to it, and give the same command\n',
+    )
+
+  def test_another_error_of_the_system_is_raised(self):
+    error = FileNotFoundError(2, 'No such file or directory')
+    with mock.patch.object(main, '_dispatch', side_effect=error):
+      with self.assertRaises(FileNotFoundError):
+        _run('train')
+
   def test_fault_of_the_program_is_raised(self):
     faulty = main._COMMANDS['train']._replace(run=lambda *_: int('x'))
     with mock.patch.dict(main._COMMANDS, {'train': faulty}):

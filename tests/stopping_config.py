@@ -25,6 +25,7 @@ from dapo_jax.training import (
   evaluate,
   model_folder,
   update,
+  update_stats,
 )
 
 # Where the model is that all of these start from.
@@ -145,7 +146,7 @@ def _evaluation() -> None:
 
 def _update(act: Callable[[], None]) -> None:
   """The update of step 4 takes what `act` takes."""
-  _before(update, 'update_metrics', 4, act)
+  _before(update_stats, 'update_metrics', 4, act)
 
 
 def _endless_update() -> None:

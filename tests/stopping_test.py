@@ -92,7 +92,9 @@ class _Test(parameterized.TestCase):
     self.assertEqual((ended.status, ended.errors), (0, ''))
     self.assertLess(ended.seconds, within_s)
     self.assertEqual(ended.printed[-1], line)
-    self.assertEqual(stopping.newest_step(self.folder / 'run'), saved)
+    self.assertEqual(
+      stopping.newest_step(self.folder / 'run/checkpoints'), saved
+    )
 
   def assert_goes_on(self):
     """Checks that the run, resumed, is the one that nothing disturbed."""
@@ -146,7 +148,7 @@ class TrainTest(_Test):
       'stopped at once; the same command goes on from step 2',
     )
     self.assertLess(ended.seconds, _AT_ONCE_S)
-    self.assertEqual(stopping.newest_step(self.folder / 'run'), 2)
+    self.assertEqual(stopping.newest_step(self.folder / 'run/checkpoints'), 2)
 
   def test_a_grader_inside_jax_is_not_waited_for(self):
     self.assert_ended(
@@ -208,7 +210,7 @@ class TrainTest(_Test):
   def test_a_repeated_sigterm_changes_nothing(self):
     ended = self.end('save', _TERM, _TERM)
     self.assertEqual(ended.status, 0)
-    self.assertEqual(stopping.newest_step(self.folder / 'run'), 4)
+    self.assertEqual(stopping.newest_step(self.folder / 'run/checkpoints'), 4)
 
 
 class OtherCommandsTest(_Test):
@@ -261,10 +263,10 @@ class LostTest(absltest.TestCase):
 
 class NewestStepTest(_Test):
   def test_a_save_under_way_is_none(self):
-    folder = self.folder
+    folder = self.folder / 'checkpoints'
     self.assertIsNone(stopping.newest_step(folder))
     for name in ('2', '10', '12.orbax-checkpoint-tmp-1', 'notes'):
-      (folder / 'checkpoints' / name).mkdir(parents=True)
+      (folder / name).mkdir(parents=True)
     self.assertEqual(stopping.newest_step(folder), 10)
 
 

@@ -79,6 +79,7 @@ TESTED_IN = {
   'dapo_jax/config_keys.py': 'tests/config_test.py',
   'dapo_jax/training/outlets.py': 'tests/loop_test.py',
   'dapo_jax/rewards/verdicts.py': 'tests/reward_test.py',
+  'dapo_jax/training/update_stats.py': 'tests/update_test.py',
   'dapo_jax/rewards/tasks.py': 'tests/task_verdicts_test.py',
 }
 # Written so that this line is not one of those it finds.
@@ -112,7 +113,13 @@ def _may_import(path: str) -> tuple[str, ...]:
     return ('configs/', 'dapo_jax/config')
   folder = path.split('/')[1]
   below = LAYERS[: LAYERS.index(folder) + 1] if folder in LAYERS else ()
-  return ('dapo_jax/__init__.py', *(f'dapo_jax/{f}/' for f in below))
+  # The defaults that a saved configuration lacks.
+  defaults = ('configs/base.py',) if folder == 'training' else ()
+  return (
+    'dapo_jax/__init__.py',
+    *(f'dapo_jax/{f}/' for f in below),
+    *defaults,
+  )
 
 
 def host_modules_with_jax(sources: source_tree.Sources) -> list[str]:

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 from absl.testing import absltest
 
+import full_disk
 from dapo_jax.model import tensor_files
 
 
@@ -33,6 +34,12 @@ class TensorFilesTest(absltest.TestCase):
 
   def test_what_fits_is_one_file_without_an_index(self):
     self.assertEqual(self._write([6, 4], 10), ['model.safetensors'])
+
+  def test_a_full_disk_is_told_with_the_file(self):
+    with full_disk.at(100), self.assertRaisesRegex(
+      ValueError, r'/part-0.safetensors could not be written \(.*too large.*'
+    ):  # fmt: skip
+      self._write([200], 1000)
 
   def test_one_byte_more_is_two_files_and_an_index(self):
     self.assertEqual(

@@ -69,6 +69,13 @@ def config(
   return ml_collections.FrozenConfigDict(result)
 
 
+def flags(changes: dict[str, Any] | None = None) -> list[str]:
+  """Returns that configuration as what a command is given."""
+  changes = {**_TINY, **(changes or {})}
+  values = [f'--config.{key}={value}' for key, value in changes.items()]
+  return ['--config=configs/base.py', *values]
+
+
 @contextlib.contextmanager
 def devices(count: int) -> Iterator[None]:
   """Makes runs within it use the first `count` devices alone."""

@@ -221,6 +221,12 @@ class RunTest(_FolderTest):
     with self.assertRaisesRegex(ValueError, r'no checkpoint 7 .*\[1, 2\]'):
       self._export(self.workdir / 'checkpoints/7')
 
+  @parameterized.parameters('', '{', '[]', '{"checkpoint": 1}')
+  def test_broken_settings_are_told(self, text):
+    (self.workdir / 'run_config.json').write_text(text)
+    with self.assertRaisesRegex(ValueError, r'run_config\.json is broken'):
+      self._export(self.workdir)
+
   def test_a_run_of_random_weights_needs_no_folder(self):
     workdir = self.folder / 'random'
     workdir.mkdir()

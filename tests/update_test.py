@@ -16,7 +16,7 @@ from configs import base
 from dapo_jax.objective import diagnostics, weighting
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.parallel import placement
-from dapo_jax.training import losses, packing, update
+from dapo_jax.training import losses, packing, update, update_stats
 from dapo_jax.training import optimizer as optimizer_lib
 
 # Responses of 4 prompts, 2 to each, as uneven as can be.
@@ -724,10 +724,10 @@ class SkipTest(_Test):
   def test_faults_have_the_names_of_their_leaves(self):
     params = {'embed': np.zeros(2), 'layers': {'q_bias': np.zeros(3)}}
     self.assertEqual(
-      update.fault_names(np.array([True, False, True]), params),
+      update_stats.fault_names(np.array([True, False, True]), params),
       ['the loss', 'layers.q_bias'],
     )
-    self.assertEqual(update.fault_names(np.zeros(3, bool), params), [])
+    self.assertEqual(update_stats.fault_names(np.zeros(3, bool), params), [])
 
 
 class CompilationTest(_Test):
@@ -787,7 +787,7 @@ class OldLogprobsTest(_Test):
     np.testing.assert_allclose(stats.prob_sum, np.exp(logp).sum(), rtol=1e-5)
     np.testing.assert_allclose(stats.gap_sum, gap.sum(), rtol=1e-5)
     np.testing.assert_allclose(stats.gap_max, gap.max(), rtol=1e-6)
-    found = update.rollout_metrics([jax.device_get(stats)])
+    found = update_stats.rollout_metrics([jax.device_get(stats)])
     # No more than that of 61 tokens alike.
     self.assertBetween(found['policy/entropy_nats'], 1.0, np.log(61))
 
@@ -836,13 +836,13 @@ class MetricsTest(absltest.TestCase):
 
   def test_update_metrics(self):
     f = np.float32
-    found = update.update_metrics(
+    found = update_stats.update_metrics(
       [
-        update.UpdateStats(
+        update_stats.UpdateStats(
           f(-1.0), f(2.0), np.zeros(3, bool),
           self._ratios(tokens=10, total=10.0, high=0, largest=1.0),
         ),
-        update.UpdateStats(
+        update_stats.UpdateStats(
           f(0.5), f(4.0), np.zeros(3, bool),
           self._ratios(tokens=30, total=36.0, high=6, largest=3.0),
         ),
@@ -859,23 +859,23 @@ class MetricsTest(absltest.TestCase):
   def test_updates_that_moved_nothing_are_only_counted(self):
     f = np.float32
     ratios = self._ratios(tokens=10, total=10.0, high=0, largest=1.0)
-    good = update.UpdateStats(f(-1.0), f(2.0), np.zeros(3, bool), ratios)
-    bad = update.UpdateStats(
+    good = update_stats.UpdateStats(f(-1.0), f(2.0), np.zeros(3, bool), ratios)
+    bad = update_stats.UpdateStats(
       f(np.nan), f(np.inf), np.array([True, False, True]),
       ratios._replace(ratio_sum=f(np.nan)),
     )  # fmt: skip
-    found = update.update_metrics([bad, good, bad])
-    expected = update.update_metrics([good])
+    found = update_stats.update_metrics([bad, good, bad])
+    expected = update_stats.update_metrics([good])
     self.assertEqual(expected['optim/skipped_update_count'], 0)
     self.assertEqual(found, expected | {'optim/skipped_update_count': 2})
     self.assertEqual(
-      update.update_metrics([bad]),
+      update_stats.update_metrics([bad]),
       {'optim/update_count': 0, 'optim/skipped_update_count': 1},
     )
 
   def test_rollout_metrics(self):
-    stats = lambda *values: update.RolloutStats(*map(np.float32, values))
-    found = update.rollout_metrics(
+    stats = lambda *values: update_stats.RolloutStats(*map(np.float32, values))
+    found = update_stats.rollout_metrics(
       # tokens, entropy, probability, gap, largest gap
       [stats(10, 5.0, 4.0, 0.1, 0.02), stats(30, 25.0, 24.0, 0.3, 0.01)]
     )
@@ -888,10 +888,10 @@ class MetricsTest(absltest.TestCase):
 
   def test_a_step_without_updates_has_no_made_up_numbers(self):
     self.assertEqual(
-      update.update_metrics([]),
+      update_stats.update_metrics([]),
       {'optim/update_count': 0, 'optim/skipped_update_count': 0},
     )
-    self.assertEqual(update.rollout_metrics([]), {})
+    self.assertEqual(update_stats.rollout_metrics([]), {})
 
 
 if __name__ == '__main__':

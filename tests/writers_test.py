@@ -7,6 +7,7 @@ import tempfile
 import numpy as np
 from absl.testing import absltest, parameterized
 
+import full_disk
 from dapo_jax.monitor import writers
 
 
@@ -189,6 +190,48 @@ class SampleWriterTest(WriterTestCase):
     with writers.SampleWriter(self.path) as writer:
       with self.assertRaisesRegex(ValueError, 'named step'):
         writer.write(3, [{'step': 4}])
+
+
+class FullDiskTest(WriterTestCase):
+  def assert_told(self, path):
+    return self.assertRaisesRegex(
+      writers.WriteError,
+      rf'{path} could not be written \(File too large\); .* the same command$',
+    )
+
+  def test_a_line_without_room_is_told_and_leaves_no_half(self):
+    with writers.JsonlWriter(self.path) as writer:
+      writer.write(0, {'reward/mean': 0.5})
+      whole = self.path.read_bytes()
+      # Some bytes of the next line would fit.
+      with full_disk.at(len(whole) + 9), self.assert_told('x.jsonl'):
+        writer.write(1, {'reward/mean': 0.5})
+      self.assertEqual(self.path.read_bytes(), whole)
+      # With room again the same step can be written.
+      writer.write(1, {'reward/mean': 1.0})
+    self.assertEqual([row['reward/mean'] for row in self.lines()], [0.5, 1.0])
+
+  def test_so_are_samples(self):
+    with writers.SampleWriter(self.path) as writer:
+      with full_disk.at(100), self.assert_told('x.jsonl'):
+        writer.write(1, [{'text': 'a' * 60}, {'text': 'b' * 60}])
+    self.assertEqual(self.path.read_bytes(), b'')
+
+  def test_a_configuration_without_room_leaves_the_old_one(self):
+    writers.write_config(self.path, {'seed': 0})
+    with full_disk.at(20), self.assert_told('x.jsonl'):
+      writers.write_config(self.path, {'seed': 1, 'text': 'a' * 20})
+    self.assertEqual(json.loads(self.path.read_text()), {'seed': 0})
+
+  def test_a_folder_that_cannot_be_made_is_told(self):
+    self.path.parent.write_text('a file')
+    for write in (
+      writers.JsonlWriter,
+      writers.SampleWriter,
+      lambda path: writers.write_config(path, {}),
+    ):
+      with self.assertRaisesRegex(writers.WriteError, 'x.jsonl could not be'):
+        write(self.path)
 
 
 if __name__ == '__main__':

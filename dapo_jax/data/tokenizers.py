@@ -4,6 +4,7 @@ Host only. Of tokenizer.json (Hugging Face) or tokenizer.model (sentencepiece).
 """
 
 import dataclasses
+import hashlib
 import io
 import json
 import operator
@@ -143,6 +144,17 @@ def save(tokenizer: Tokenizer, folder: str | pathlib.Path) -> None:
   )
 
 
+def fingerprint(tokenizer: Tokenizer) -> str:
+  """Returns 16 hexadecimal digits, others for a tokenizer with other files.
+
+  Of the file that is read and the ids that end and pad.
+  """
+  assert isinstance(tokenizer, _Loaded), tokenizer
+  ids = f'{list(tokenizer.eos_ids)} {tokenizer.pad_id}'
+  content = tokenizer.file.read_bytes() + ids.encode()
+  return hashlib.sha256(content).hexdigest()[:16]
+
+
 def train_sentencepiece(
   texts: Iterable[str], path: str | pathlib.Path, *, vocab_size: int
 ) -> None:
@@ -182,7 +194,10 @@ def train_sentencepiece(
     num_threads=1,
     minloglevel=2,
   )
-  pathlib.Path(path).write_bytes(_with_plain_spaces(model.getvalue()))
+  # Complete or absent, for the next run would read half of it.
+  half = pathlib.Path(path).with_name(pathlib.Path(path).name + '.half')
+  half.write_bytes(_with_plain_spaces(model.getvalue()))
+  half.replace(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -76,7 +76,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
   """Returns the `config.json` of a Hugging Face folder.
 
   Raises:
-    ValueError: where there is none.
+    ValueError: where there is none, or it is broken.
   """
   path = pathlib.Path(folder) / _CONFIG
   if not path.is_file():
@@ -84,7 +84,13 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
       f'{path} does not exist; --config.model.path must be a Hugging Face '
       f'folder with {_CONFIG} and {tensor_files.SINGLE}'
     )
-  return json.loads(path.read_text())
+  try:
+    config = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise ValueError(f'{path} is broken: {error}') from error
+  if not isinstance(config, dict):
+    raise ValueError(f'{path} is broken: it holds no JSON object')
+  return config
 
 
 def load(

@@ -87,6 +87,9 @@ def write(
     folder: exists and holds no such files.
     tensors: may be computed as they are taken.
     max_file_bytes: largest sum of the tensors of one file.
+
+  Raises:
+    ValueError: the disk is full, say.
   """
   parts, part, size = [], {}, 0
   for name, values in tensors:
@@ -124,7 +127,13 @@ def _write_part(
   path.touch()
   mode = path.stat().st_mode
   # transformers refuses a file that does not name the framework.
-  safetensors.numpy.save_file(tensors, path, metadata={'format': 'pt'})
+  try:
+    safetensors.numpy.save_file(tensors, path, metadata={'format': 'pt'})
+  except safetensors.SafetensorError as error:
+    raise ValueError(
+      f'{path} could not be written ({error}); make room there or give access '
+      'to it, and give the same command'
+    ) from error
   # save_file lets only the owner read.
   path.chmod(mode)
   return _Part(path, tuple(tensors), sum(t.nbytes for t in tensors.values()))

@@ -2,22 +2,28 @@
 
 Host only. Steps only grow within a file, so a resumed run drops what it is
 about to write again by cutting the file's end. Lines leave the program before
-`write` returns; one torn by a kill is dropped when the file is opened next.
+`write` returns; one torn by a kill is dropped when the file is opened next, and
+one that found no room is taken back.
 """
 
+import contextlib
 import json
 import math
 import numbers
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from dapo_jax.monitor import catalogue
 
 # Every line starts with its step, so none has to be parsed to find it.
 _STEP = re.compile(rb'\{"step": (-?\d+)[,}]')
+
+
+class WriteError(ValueError):
+  """A file could not be written; what was in it before still is."""
 
 
 class JsonlWriter:
@@ -39,6 +45,7 @@ class JsonlWriter:
     Raises:
       ValueError: on a name that is not in the catalogue, a value that is not
         finite, or a step that is not above the last one written.
+      WriteError: the disk is full, say.
     """
     catalogue.check(metrics)
     values = {name: _number(name, value) for name, value in metrics.items()}
@@ -81,6 +88,7 @@ class SampleWriter:
     Raises:
       ValueError: on a row with a `step` of its own or a number that is not
         finite, or a step below the last one written.
+      WriteError: the disk is full, say.
     """
     if any('step' in row for row in rows):
       raise ValueError('a row must not have a field named step')
@@ -98,12 +106,29 @@ def write_config(
 
   A run that goes on reads its checkpoint, not this file. Its name is not
   config.json, which makes a folder a model.
+
+  Raises:
+    WriteError: the disk is full, say.
   """
   path = pathlib.Path(path)
-  path.parent.mkdir(parents=True, exist_ok=True)
   part = path.with_name(path.name + '.part')
-  part.write_text(json.dumps(config, indent=2) + '\n', encoding='utf-8')
-  part.replace(path)
+  with _writing(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text(json.dumps(config, indent=2) + '\n', encoding='utf-8')
+    part.replace(path)
+
+
+@contextlib.contextmanager
+def _writing(path: pathlib.Path) -> Iterator[None]:
+  """Tells what the system refuses inside as a WriteError."""
+  try:
+    yield
+  except OSError as error:
+    raise WriteError(
+      f'{path} could not be written ({error.strerror}); what was saved before '
+      'is whole: make room there or give access to it, and give the same '
+      'command'
+    ) from error
 
 
 class _Lines:
@@ -111,8 +136,10 @@ class _Lines:
 
   def __init__(self, path: str | os.PathLike[str]):
     self.path = pathlib.Path(path)
-    self.path.parent.mkdir(parents=True, exist_ok=True)
-    self._file = open(self.path, 'ab+')
+    with _writing(self.path):
+      self.path.parent.mkdir(parents=True, exist_ok=True)
+      # Without a buffer, which would keep what found no room and try again.
+      self._file = open(self.path, 'ab', buffering=0)
     self.last_step: int | None = None
     try:
       self._cut(None)
@@ -137,9 +164,21 @@ class _Lines:
       for row in rows
     ]
     if lines:
-      self._file.write(''.join(lines).encode('ascii'))
-      self._file.flush()
+      self._write(''.join(lines).encode('ascii'))
       self.last_step = int(step)
+
+  def _write(self, text: bytes) -> None:
+    """Writes all of the text or none of it."""
+    end = os.fstat(self._file.fileno()).st_size
+    try:
+      with _writing(self.path):
+        left = memoryview(text)
+        while left:
+          left = left[self._file.write(left) :]
+    except WriteError:
+      with contextlib.suppress(OSError):
+        self._file.truncate(end)
+      raise
 
   def keep_until(self, step: int) -> None:
     self._cut(step)
@@ -149,9 +188,16 @@ class _Lines:
 
     Cutting is one system call, so a kill leaves the old file or the new one.
     """
-    self._file.seek(0)
-    self.last_step, end = None, 0
-    for number, line in enumerate(self._file, start=1):
+    self.last_step = None
+    with open(self.path, 'rb') as written:
+      end = self._end(written, first_dropped)
+    with _writing(self.path):
+      self._file.truncate(end)
+
+  def _end(self, written: BinaryIO, first_dropped: int | None) -> int:
+    """Returns where what stays ends, having noted its last step."""
+    end = 0
+    for number, line in enumerate(written, start=1):
       if not line.endswith(b'\n'):
         break
       match = _STEP.match(line)
@@ -165,7 +211,7 @@ class _Lines:
         break
       self.last_step = step
       end += len(line)
-    self._file.truncate(end)
+    return end
 
 
 def _number(name: str, value: numbers.Real) -> int | float:

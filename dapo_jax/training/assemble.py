@@ -154,6 +154,15 @@ def saved_model(
   return tokenizer, _model(config, start, tokenizer)
 
 
+def trained_tokenizer(
+  config: FrozenConfigDict, workdir: str | pathlib.Path
+) -> pathlib.Path | None:
+  """Returns the file of the tokenizer that a run trains; None if it has one."""
+  if config.tokenizer.path or config.model.path:
+    return None
+  return pathlib.Path(workdir) / 'tokenizer.model'
+
+
 def row_tokens(config: FrozenConfigDict) -> int:
   """Returns the length of a packed row, [tokens]."""
   longest = config.data.max_prompt_tokens + config.rollout.max_response_tokens
@@ -179,10 +188,9 @@ def _tokenizer(
   prompts: Sequence[records.Prompt] | None,
 ) -> tokenizers.ChatTokenizer:
   """Returns the tokenizer; one that is to be trained learns from `prompts`."""
-  path = config.tokenizer.path or start
-  if path:
-    return tokenizers.load(path)
-  trained = workdir / 'tokenizer.model'
+  trained = trained_tokenizer(config, workdir)
+  if trained is None:
+    return tokenizers.load(config.tokenizer.path or start)
   if prompts is not None and not trained.exists():
     texts = [
       templates.render(p.messages, config.data.template) + p.solution

@@ -2,45 +2,30 @@
 
 One Orbax item a step holds the train state; one JSON beside it, in the same
 atomic commit, holds the counters, the draw ordinal, the accuracies, metrics
-that have no line yet, the prompts' history and the configuration.
+that have no line yet, the prompts' history, the configuration, where the run
+came from, and a digest of every array and of itself. docs/checkpoints.md says
+what that survives.
 """
 
 import contextlib
-import pathlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
+from etils import epath
 
+from dapo_jax.data import tokenizers
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
-
-# Counted up when what is saved changes, the keys of a configuration included.
-FORMAT_VERSION = 3
-
-# Settings that may differ when a run goes on: they change speed, length, what
-# is shown or how exactly the sampler computes, not what the state means.
-CHANGEABLE = (
-  'train.',
-  'profile.',
-  'checkpoint.',
-  'eval.',
-  'sampler.',
-  'mesh.',
-  'optim.lr',
-  'critic.lr',
-  'model.allow_download',
-  'model.remat',
-  'model.logits_chunk_tokens',
-  'learner.pack_tokens',
-  'learner.share_prompts',
-  'learner.micro_batch_rows',
-  'filter.max_rounds',
-  'filter.on_limit',
-  'reward.wait_s',
-  'optim.max_skipped_updates',
+from dapo_jax.training import (
+  checkpoint_files,
+  checkpoint_folder,
+  digests,
+  setting_changes,
 )
+from dapo_jax.training import origin as origin_lib
 
 
 class Counters(NamedTuple):
@@ -107,50 +92,88 @@ class Progress(NamedTuple):
 
 @contextlib.contextmanager
 def open_store(
-  workdir: str | pathlib.Path, *, keep: int | None
+  workdir: str | os.PathLike[str],
+  *,
+  keep: int | None,
+  keep_every_steps: int | None = None,
+  folder: str = '',
+  read_only: bool = False,
 ) -> Iterator['Store']:
-  """Yields the store of a work directory; waits for its saves at the end."""
-  store = Store(workdir, keep=keep)
-  try:
-    yield store
-  finally:
-    store.close()
+  """Yields the store of a work directory; waits for its saves at the end.
+
+  Args:
+    workdir: of the run.
+    keep: how many of the newest checkpoints are kept; None = all.
+    keep_every_steps: those of every so many steps are kept too.
+    folder: where the checkpoints are; '' = WORKDIR/checkpoints.
+    read_only: whether nothing is written, so that there need be no folder.
+
+  Raises:
+    checkpoint_files.SaveError: the last save failed.
+    ValueError: the folder cannot be used, or what it holds.
+  """
+  files = checkpoint_files.Files(
+    checkpoint_folder.locate(workdir, folder),
+    keep=keep,
+    keep_every_steps=keep_every_steps,
+    read_only=read_only,
+  )
+  with checkpoint_files.without_traces():
+    try:
+      yield Store(files)
+    except BaseException:
+      # Of two faults the first is told.
+      with contextlib.suppress(checkpoint_files.SaveError):
+        files.close()
+      raise
+    files.close()
 
 
 class Store:
-  """The checkpoints of one work directory."""
+  """The checkpoints in one folder."""
 
-  def __init__(self, workdir: str | pathlib.Path, *, keep: int | None):
-    self._manager = ocp.CheckpointManager(
-      pathlib.Path(workdir).absolute() / 'checkpoints',
-      options=ocp.CheckpointManagerOptions(max_to_keep=keep),
-    )
+  def __init__(self, files: checkpoint_files.Files):
+    self._files = files
+    self._origin: origin_lib.Origin | None = None
+
+  @property
+  def folder(self) -> epath.Path:
+    """The folder."""
+    return self._files.folder
 
   def latest_step(self) -> int | None:
-    """Returns the newest complete checkpoint's step, None without one."""
-    return self._manager.latest_step()
+    """Returns the newest whole checkpoint's step, None without one."""
+    return self._files.latest_step()
+
+  def check(self) -> None:
+    """Returns at once unless a save that is over has failed.
+
+    Raises:
+      checkpoint_files.SaveError: it has.
+    """
+    self._files.check()
 
   def save(
     self, state: Any, progress: Progress, config: Mapping[str, Any]
   ) -> None:
-    """Begins to save; the arrays may be donated once this returns."""
+    """Begins to save; the arrays may be donated once this returns.
+
+    Raises:
+      checkpoint_files.SaveError: it cannot begin, or the save before failed.
+    """
+    self.check()
     step = progress.counters.rollout_steps
     if step == self.latest_step():
       return
     about = {
-      'format_version': FORMAT_VERSION,
       'config': config,
       **progress._asdict(),
       'counters': progress.counters._asdict(),
       'history': history_lib.to_json(progress.history),
+      'origin': self._origin and origin_lib.to_json(self._origin),
+      'arrays': digests.leaves(state),
     }
-    self._manager.save(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.StandardSave(state),
-        about=ocp.args.JsonSave(about),
-      ),
-    )
+    self._files.save(step, state, about)
 
   def restore(self, like: Any) -> tuple[Any, Progress]:
     """Returns the newest checkpoint's state and progress.
@@ -159,41 +182,49 @@ class Store:
       like: a tree of ShapeDtypeStruct with the shardings to restore to.
 
     Raises:
-      ValueError: when it is of another format.
+      ValueError: when it is of another format or model, or damaged.
     """
     step = self.latest_step()
-    about = self._about(step)
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(like))
-    return self._manager.restore(step, args=args).state, _progress(about)
+    about = self._files.about(step)
+    saved = digests.from_json(about['arrays'])
+    self._check_kinds(step, saved, digests.kinds(like))
+    state = self._files.state(step, ocp.args.StandardRestore(like))
+    self._check_digests(step, saved, state)
+    return state, _progress(about)
 
   def restore_params(
     self, shapes: Any, shardings: Any, *, step: int | None = None
   ) -> tuple[Any, int] | None:
     """Returns (parameters alone, their step); None without any.
 
-    They are the newest, unless a step is given.
+    They are the newest, unless a step is given. A critic's head among them is
+    left out.
 
     Raises:
-      ValueError: when they are of another format.
+      ValueError: when they are of another format or model, or damaged.
     """
     step = self.latest_step() if step is None else step
     if step is None:
       return None
-    self._about(step)
-    like = jax.tree.map(
-      lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
-      shapes,
-      shardings,
-    )
+    like = {
+      'params': jax.tree.map(
+        lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
+        shapes,
+        shardings,
+      )
+    }
+    arrays = digests.from_json(self._files.about(step)['arrays'])
+    saved = {p: leaf for p, leaf in arrays.items() if p.startswith('params/')}
+    saved.pop('params/value_head', None)
+    self._check_kinds(step, saved, digests.kinds(like))
     args = ocp.args.PyTreeRestore(
-      {'params': like},
-      restore_args=ocp.checkpoint_utils.construct_restore_args(
-        {'params': like}
-      ),
+      like,
+      restore_args=ocp.checkpoint_utils.construct_restore_args(like),
       partial_restore=True,
     )
-    restored = self._manager.restore(step, args=ocp.args.Composite(state=args))
-    return restored.state['params'], step
+    state = self._files.state(step, args)
+    self._check_digests(step, saved, state)
+    return state['params'], step
 
   def changes_since_saved(self, config: Mapping[str, Any]) -> list[str]:
     """Returns the settings that differ from the newest checkpoint's.
@@ -204,80 +235,83 @@ class Store:
     """
     if self.latest_step() is None:
       return []
-    return config_changes(self.saved_config(), config)
+    return setting_changes.between(self.saved_config(), config)
+
+  def begin_from(
+    self, origin: origin_lib.Origin, *, may_change_data: bool
+  ) -> list[str]:
+    """Saves this origin from now on; returns what changed in it and may.
+
+    Raises:
+      ValueError: something changed that may not.
+    """
+    self._origin = origin
+    saved = self.saved_origin()
+    if saved is None:
+      return []
+    return origin_lib.changes(
+      saved,
+      origin,
+      where=self._files.name(self.latest_step()),
+      may_change_data=may_change_data,
+    )
+
+  def saved_origin(self, step: int | None = None) -> origin_lib.Origin | None:
+    """Returns the origin in a checkpoint, the newest unless given, if any."""
+    step = self.latest_step() if step is None else step
+    saved = None if step is None else self._files.about(step)['origin']
+    return saved and origin_lib.from_json(saved)
+
+  def check_tokenizer(
+    self, tokenizer: tokenizers.Tokenizer, *, step: int | None = None
+  ) -> None:
+    """Raises ValueError where a checkpoint was made with another one."""
+    saved = self.saved_origin(step)
+    if saved is not None:
+      origin_lib.check_tokenizer(
+        saved.tokenizer,
+        tokenizers.fingerprint(tokenizer),
+        where=self._files.name(self.latest_step() if step is None else step),
+      )
 
   def saved_config(self, step: int | None = None) -> dict[str, Any]:
     """Returns the configuration in a checkpoint, the newest unless given.
 
+    Keys that came after it have their defaults.
+
     Raises:
       ValueError: when there is no such checkpoint, or of another format.
     """
-    steps = self._manager.all_steps()
+    steps = self._files.steps()
     step = self.latest_step() if step is None else step
     if step not in steps:
       raise ValueError(
         f'there is no checkpoint {"" if step is None else step} in '
-        f'{self._manager.directory}; there are {sorted(steps) or "none"}'
+        f'{self.folder}; there are {steps or "none"}'
       )
-    return self._about(step)['config']
+    return setting_changes.with_defaults(self._files.about(step)['config'])
 
-  def _about(self, step: int) -> dict[str, Any]:
-    """Returns what is saved beside the arrays, if its format is today's."""
-    args = ocp.args.Composite(about=ocp.args.JsonRestore())
-    about = self._manager.restore(step, args=args).about
-    if about['format_version'] != FORMAT_VERSION:
+  def _check_kinds(
+    self,
+    step: int,
+    saved: Mapping[str, digests.Leaf],
+    wanted: Mapping[str, str],
+  ) -> None:
+    if faults := digests.differences(saved, wanted):
       raise ValueError(
-        f'checkpoint {step} in {self._manager.directory} has format '
-        f'{about["format_version"]} and this version of dapo-jax reads format '
-        f'{FORMAT_VERSION}: use the version that wrote it, or another --workdir'
+        f'{self._files.name(step)} is of another model or optimizer '
+        f'({"; ".join(faults)}); give the settings it was saved with, or '
+        'another --workdir'
       )
-    return about
 
-  def close(self) -> None:
-    """Waits for saves under way and ends."""
-    self._manager.wait_until_finished()
-    self._manager.close()
-
-
-def config_changes(
-  saved: Mapping[str, Any], now: Mapping[str, Any]
-) -> list[str]:
-  """Returns `key: old -> new` of settings that changed and may.
-
-  Raises:
-    ValueError: when a setting changed that the state depends on; lists all.
-  """
-  old, new = dict(_leaves(saved)), dict(_leaves(now))
-  missing = object()
-  changed = [
-    k
-    for k in sorted(old.keys() | new.keys())
-    if old.get(k, missing) != new.get(k, missing)
-  ]
-  text = lambda k: f'{k}: {old.get(k)!r} -> {new.get(k)!r}'
-  fixed = [k for k in changed if not k.startswith(CHANGEABLE)]
-  if fixed:
-    raise ValueError(
-      'this work directory holds a run with other settings '
-      f'({"; ".join(map(text, fixed))}); give the old values, or another '
-      '--workdir'
-    )
-  return [text(k) for k in changed]
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = ''):
-  for key, value in tree.items():
-    if isinstance(value, Mapping):
-      yield from _leaves(value, f'{prefix}{key}.')
-    else:
-      yield f'{prefix}{key}', _with_tuples(value)
-
-
-def _with_tuples(value: Any) -> Any:
-  """Returns the value as a configuration has it: JSON has lists alone."""
-  if isinstance(value, list | tuple):
-    return tuple(map(_with_tuples, value))
-  return value
+  def _check_digests(
+    self, step: int, saved: Mapping[str, digests.Leaf], state: Any
+  ) -> None:
+    found = digests.leaves(state)
+    bad = [path for path, leaf in found.items() if saved[path] != leaf]
+    if bad:
+      what = f'other values than were saved in {", ".join(bad)}'
+      raise ValueError(self._files.damage(step, what))
 
 
 def _progress(about: Mapping[str, Any]) -> Progress:

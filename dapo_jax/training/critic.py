@@ -20,7 +20,7 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.model import decoder
 from dapo_jax.objective import returns as returns_lib
 from dapo_jax.training import optimizer as optimizer_lib
-from dapo_jax.training import packing, update, value_fit
+from dapo_jax.training import packing, update, update_stats, value_fit
 
 
 class Critic(NamedTuple):
@@ -68,9 +68,9 @@ def make_update(
       clip=clip,
     )
     total = jnp.sum(loss * part.token_weight)
-    return total, update.TokenStats(values=stats)
+    return total, update_stats.TokenStats(values=stats)
 
-  nothing = update.TokenStats(values=value_fit.nothing())
+  nothing = update_stats.TokenStats(values=value_fit.nothing())
   return update.make_step(micro_loss, optimizer, shardings, nothing=nothing)
 
 
@@ -186,7 +186,7 @@ def _explained_frac(
 
 
 def metrics(
-  parts: Sequence[update.UpdateStats],
+  parts: Sequence[update_stats.UpdateStats],
 ) -> dict[str, int | float]:
   """Returns the metrics of a step's updates of a critic of its own.
 

@@ -12,7 +12,7 @@ from dapo_jax.data import records
 from dapo_jax.model import decoder
 from dapo_jax.rollout import collect, grading
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
-from dapo_jax.training import assemble, checkpoint
+from dapo_jax.training import assemble, checkpoint, resuming
 
 
 class Protocol(NamedTuple):
@@ -31,20 +31,24 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
 
   The policy is the newest checkpoint's of WORKDIR, with the settings that its
-  run was made with; only `eval`, `sampler`, `mesh` and `reward.wait_s` are
-  this call's. Without a checkpoint it is the model that the configuration
-  names. Writes WORKDIR/eval.json.
+  run was made with; only `eval`, `sampler`, `mesh`, `reward.wait_s` and
+  `checkpoint.folder` are this call's. Without a checkpoint it is the model
+  that the configuration names. Writes WORKDIR/eval.json.
   """
   folder = pathlib.Path(workdir)
-  saved = any((folder / 'checkpoints').glob('[0-9]*'))
-  if not config.model.path and not saved:
-    raise ValueError(
-      f'there is nothing to evaluate: {folder} holds no run and no model is '
-      'named; change --workdir or --config.model.path'
-    )
-  with checkpoint.open_store(folder, keep=None) as store:
+  with checkpoint.open_store(
+    folder, keep=None, folder=config.checkpoint.folder, read_only=True
+  ) as store:
+    if not config.model.path and store.latest_step() is None:
+      raise ValueError(
+        f'there is nothing to evaluate: {store.folder} holds no whole '
+        'checkpoint and no model is named; change --workdir or '
+        '--config.model.path, or --config.checkpoint.folder'
+      )
     config = _of_run(config, store)
+    resuming.bring_tokenizer(config, folder, store.saved_origin())
     parts = assemble.build(config, folder)
+    store.check_tokenizer(parts.tokenizer)
     params, step = store.restore_params(
       parts.model.shapes, parts.params_shardings
     ) or (assemble.initial_params(config, parts), 0)
@@ -57,6 +61,7 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   for name, how in (('greedy', greedy), ('sampled', sampled)):
     results[name] = measure(parts, engine_params, how, check=lambda: None)
     print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
+  folder.mkdir(parents=True, exist_ok=True)
   part = folder / 'eval.json.part'
   part.write_text(json.dumps(results, indent=2) + '\n')
   part.replace(folder / 'eval.json')

@@ -26,6 +26,7 @@ from dapo_jax.training import (
   optimizer,
   packing,
   update,
+  update_stats,
 )
 from dapo_jax.training import critic as critic_lib
 from dapo_jax.training import trainer as trainer_lib
@@ -46,7 +47,7 @@ class _Before(NamedTuple):
 
   places: packing.Places
   logp_old: Float[Array, 'M R T']
-  stats: update.RolloutStats
+  stats: update_stats.RolloutStats
   logp_ref: Float[Array, 'M R T'] | None
   values: Float[Array, 'M R T'] | None
 
@@ -96,7 +97,7 @@ def learn(
     )
   metrics = {
     **minibatches.metrics(packed, epochs=config.learner.epochs),
-    **update.rollout_metrics(jax.device_get([b.stats for b in before])),
+    **update_stats.rollout_metrics(jax.device_get([b.stats for b in before])),
     **_reference_metrics(before),
     **moved,
     **more,
@@ -244,7 +245,7 @@ def _update(
         critic_moved.append(stats)
   # The host waits here: the state is a boundary once this returns.
   moved, critic_moved = jax.device_get((moved, critic_moved))
-  metrics = {**update.update_metrics(moved), 'optim/lr': lr}
+  metrics = {**update_stats.update_metrics(moved), 'optim/lr': lr}
   return (
     policy._replace(critic=critic_state),
     metrics | critic_lib.metrics(critic_moved),
@@ -254,14 +255,15 @@ def _update(
 
 def _fault_names(
   policy: update.TrainState,
-  moved: Sequence[update.UpdateStats],
+  moved: Sequence[update_stats.UpdateStats],
   critic: update.TrainState | None,
-  critic_moved: Sequence[update.UpdateStats],
+  critic_moved: Sequence[update_stats.UpdateStats],
 ) -> list[list[str]]:
   """Returns what was not finite in each update, of policy and critic."""
-  found = [update.fault_names(m.faults, policy.params) for m in moved]
+  found = [update_stats.fault_names(m.faults, policy.params) for m in moved]
   for names, m in zip(found, critic_moved, strict=False):
     names += [
-      f'{n} of the critic' for n in update.fault_names(m.faults, critic.params)
+      f'{n} of the critic'
+      for n in update_stats.fault_names(m.faults, critic.params)
     ]
   return found

@@ -34,6 +34,7 @@ from dapo_jax.training import (
   losses,
   notices,
   profiling,
+  resuming,
   run_folder,
 )
 from dapo_jax.training import outlets as outlets_lib
@@ -53,16 +54,24 @@ def train(
     guard: asks it to stop; None = one of its own, when it begins to train.
 
   Raises:
-    ValueError: for settings that do not fit together or the work directory.
+    ValueError: for settings that do not fit together or the work directory,
+      and where something cannot be written.
     SamplingLimitError: when no signal is found and the rule says 'error'.
     JudgeError, MissingVerdictsError: see `rollout.grading`.
   """
   folder = pathlib.Path(workdir)
   run_folder.check(folder)
   token_loss = losses.policy_loss(config)
-  with checkpoint.open_store(folder, keep=config.checkpoint.keep) as store:
-    changes = store.changes_since_saved(config.to_dict())
-    parts = assemble.build(config, folder)
+  with resuming.open_store(
+    config, folder, keep=config.checkpoint.keep
+  ) as store:
+    parts, changes = resuming.build(
+      config,
+      folder,
+      store,
+      command='train',
+      every_steps=config.checkpoint.every_steps,
+    )
     trainer = trainer_lib.make_trainer(
       config,
       parts,
@@ -208,6 +217,7 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
 def _finish_step(trainer, outlets: outlets_lib.Outlets, state, progress):
   """Evaluates, writes and saves what is due; returns the progress after."""
   config, step = trainer.config, progress.counters.rollout_steps
+  outlets.store.check()
   metrics = dict(progress.pending)
   if step % config.eval.every_steps == 0 or step == config.train.steps:
     timers = timers_lib.Timers()

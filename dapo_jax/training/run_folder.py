@@ -76,9 +76,10 @@ def closing_lines(
       f'held-out accuracy: {first:.1%} before, {last:.1%} after {steps} steps '
       f'({points:+.1f} points)'
     )
+  checkpoints = config.checkpoint.folder or 'checkpoints/ beside them'
   files = (
-    'run_config.json, metrics.jsonl, samples.jsonl and checkpoints/ are in '
-    f'{folder}'
+    f'run_config.json, metrics.jsonl and samples.jsonl are in {folder}, the '
+    f'checkpoints in {checkpoints}'
   )
   if is_done(config, progress):
     lines.append(f'done: the policy is {folder / "model"}; {files}')

@@ -35,7 +35,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def in_time(
-  workdir: str | os.PathLike[str], *, grace_s: float
+  checkpoints: str | os.PathLike[str], *, grace_s: float
 ) -> Iterator[interrupt.Guard]:
   """Yields a guard for a run; the process ends soon after the first signal.
 
@@ -43,11 +43,11 @@ def in_time(
   could not be saved. A repeated SIGTERM changes nothing: supervisors repeat it.
 
   Args:
-    workdir: where the run's checkpoints are.
+    checkpoints: folder of the run's checkpoints, maybe in a bucket.
     grace_s: most time from the signal to the end of the process, [s].
   """
   with interrupt.Guard(is_watched=True) as guard, _heard() as numbers:
-    end = _End(guard, pathlib.Path(workdir), grace_s)
+    end = _End(guard, checkpoints, grace_s)
     threading.Thread(
       target=end.watch, args=[numbers], name='stopping', daemon=True
     ).start()
@@ -90,23 +90,31 @@ def leave(status: int, line: str = '', *, is_error: bool = False) -> None:
   os._exit(status)
 
 
-def newest_step(workdir: str | os.PathLike[str]) -> int | None:
+def newest_step(checkpoints: str | os.PathLike[str]) -> int | None:
   """Returns the newest checkpoint that is whole, by the folders' names."""
-  folder = pathlib.Path(workdir) / 'checkpoints'
-  return max(
-    (int(p.name) for p in folder.glob('[0-9]*') if p.name.isdecimal()),
-    default=None,
-  )
+  path = pathlib.Path
+  if '://' in os.fspath(checkpoints):
+    from etils import epath  # only where it is needed: it takes a while
+
+    path = epath.Path
+  try:
+    names = [p.name for p in path(checkpoints).iterdir()]
+  except FileNotFoundError:
+    return None
+  return max((int(n) for n in names if n.isdecimal()), default=None)
 
 
 class _End:
   """How a process ends after a signal."""
 
   def __init__(
-    self, guard: interrupt.Guard, workdir: pathlib.Path, grace_s: float
+    self,
+    guard: interrupt.Guard,
+    checkpoints: str | os.PathLike[str],
+    grace_s: float,
   ):
     self._guard = guard
-    self._workdir = workdir
+    self._checkpoints = checkpoints
     self._grace_s = grace_s
     self._leaving = threading.Lock()
 
@@ -124,7 +132,7 @@ class _End:
         number = _next(numbers, _LOOK_S)
         now = time.monotonic()
         if number == signal.SIGINT and now > begin + _ECHO_S:
-          saved = newest_step(self._workdir)
+          saved = newest_step(self._checkpoints)
           self._leave(130, f'stopped at once; {interrupt.next_line(saved)}')
         moment = self._guard.moment()
         if self._is_lost(moment, begin + _TELL_FRAC * self._grace_s):
@@ -148,7 +156,9 @@ class _End:
     moment = self._guard.take_over()
     if moment is None:
       return
-    if moment.save is not None and newest_step(self._workdir) != moment.step:
+    if (
+      moment.save is not None and newest_step(self._checkpoints) != moment.step
+    ):
       try:
         moment.save()
       except BaseException:
@@ -175,7 +185,7 @@ class _End:
     # Never released: one thread ends the process, unless it hangs there.
     if self._leaving.acquire(timeout=_PATIENCE_S):
       line = line or interrupt.last_line(
-        self._guard.moment(), newest_step(self._workdir)
+        self._guard.moment(), newest_step(self._checkpoints)
       )
       leave(status, line)
     os._exit(status)

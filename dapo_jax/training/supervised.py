@@ -21,7 +21,9 @@ from dapo_jax.training import (
   losses,
   optimizer,
   packing,
+  resuming,
   update,
+  update_stats,
 )
 from dapo_jax.training import trainer as trainer_lib
 
@@ -71,9 +73,14 @@ def run(
     raise ValueError(
       f'{folder} holds a run of reinforcement learning; name another --workdir'
     )
-  with checkpoint.open_store(folder, keep=1) as store:
-    store.changes_since_saved(config.to_dict())
-    parts = assemble.build(config, folder)
+  with resuming.open_store(config, folder, keep=1) as store:
+    parts, _ = resuming.build(
+      config,
+      folder,
+      store,
+      command='sft',
+      every_steps=config.sft.eval_every_steps,
+    )
     _check_solutions(parts.train_prompts)
     writers.write_config(folder / 'run_config.json', config.to_dict())
     trainer = trainer_lib.make_trainer(
@@ -111,6 +118,7 @@ def _train(trainer, outlets: _Outlets) -> Result:
   trainer = trainer._replace(update=guard.told(trainer.update))
   seen = []
   while True:
+    outlets.store.check()
     step = progress.counters.updates
     here = Result(state, progress, finished=False, again=f'step {step + 1}')
     try:
@@ -144,7 +152,7 @@ def _tell(config: FrozenConfigDict, outlets: _Outlets, here: Result) -> None:
 
 
 def _evaluate(
-  trainer, outlets: _Outlets, here: Result, seen: list[update.UpdateStats]
+  trainer, outlets: _Outlets, here: Result, seen: list[update_stats.UpdateStats]
 ) -> float:
   """Returns the accuracy; writes it and the loss since, and saves the state."""
   config, step = trainer.config, here.progress.counters.updates
@@ -167,7 +175,7 @@ def _evaluate(
 
 def _update(
   trainer, state: update.TrainState, step: int
-) -> tuple[update.TrainState, update.UpdateStats]:
+) -> tuple[update.TrainState, update_stats.UpdateStats]:
   """Returns the state after the update of step + 1, which the device makes."""
   c = trainer.config.sft
   batch = _batch(trainer, step)
@@ -184,7 +192,7 @@ def _update(
 
 
 def _loss(
-  seen: Sequence[update.UpdateStats], max_skipped: int
+  seen: Sequence[update_stats.UpdateStats], max_skipped: int
 ) -> dict[str, int | float]:
   """Returns the metrics of updates; refuses too many that moved nothing."""
   seen = jax.device_get(seen)

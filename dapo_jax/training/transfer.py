@@ -1,6 +1,8 @@
 """Models in and out: the commands import-hf and export-hf."""
 
+import json
 import math
+import os
 import pathlib
 import re
 import tempfile
@@ -8,14 +10,30 @@ from typing import Any, NamedTuple
 
 import jax
 import ml_collections
+from etils import epath
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.training import assemble, checkpoint, download, model_folder
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  checkpoint_folder,
+  download,
+  model_folder,
+  resuming,
+)
 
 _DTYPES = {'f32': 'float32', 'bf16': 'bfloat16'}
 _UNITS = {'': 1, 'KB': 10**3, 'MB': 10**6, 'GB': 10**9}
+
+
+class _Run(NamedTuple):
+  """A run whose policy is meant."""
+
+  workdir: epath.Path
+  folder: epath.Path  # of its checkpoints
+  step: int | None  # None = the newest
 
 
 class _Model(NamedTuple):
@@ -71,8 +89,9 @@ def export_hf(
   """Writes the policy of a checkpoint as a folder of its own.
 
   Args:
-    source: a work directory (its newest checkpoint is meant), one of its
-      checkpoints (WORKDIR/checkpoints/STEP), or a model's folder.
+    source: a work directory or a folder of checkpoints, a bucket's too (the
+      newest is meant), one of its checkpoints (WORKDIR/checkpoints/STEP), or a
+      model's folder.
     out: the folder to write; must not exist yet. Complete or absent.
     layout: 'hf' or 'orbax', see `model_folder`.
     dtype: of Hugging Face weights, 'f32' or 'bf16'.
@@ -86,26 +105,25 @@ def export_hf(
   """
   max_file_bytes = size_bytes(max_shard_size)
   out = _new_folder(out)
-  folder = pathlib.Path(source)
-  if (folder / 'config.json').is_file():
-    found = _from_folder(folder)
-  elif folder.parent.name == 'checkpoints' and folder.name.isdigit():
-    found = _from_run(folder.parents[1], int(folder.name), model_path)
-  else:
-    found = _from_run(folder, None, model_path)
   if layout == 'orbax' and dtype != 'f32':
     raise ValueError(
       f'--dtype={dtype} goes with --format=hf: an Orbax folder holds float32'
     )
-  model_folder.save(
-    out,
-    found.model,
-    found.params,
-    tokenizer=found.tokenizer,
-    layout=layout,
-    dtype=_DTYPES[dtype],
-    max_file_bytes=max_file_bytes,
-  )
+  # Holds a tokenizer that only the checkpoint has, until it is copied.
+  with tempfile.TemporaryDirectory() as scratch:
+    if '://' not in source and (pathlib.Path(source) / 'config.json').is_file():
+      found = _from_folder(pathlib.Path(source))
+    else:
+      found = _from_run(_find_run(source), model_path, scratch)
+    model_folder.save(
+      out,
+      found.model,
+      found.params,
+      tokenizer=found.tokenizer,
+      layout=layout,
+      dtype=_DTYPES[dtype],
+      max_file_bytes=max_file_bytes,
+    )
   print(f'the model is in {out}')
 
 
@@ -147,25 +165,62 @@ def _from_folder(folder: pathlib.Path) -> _Model:
   return _Model(model, tokenizer, params)
 
 
-def _from_run(
-  workdir: pathlib.Path, step: int | None, model_path: str | None
-) -> _Model:
-  """Returns the policy of a run, of its newest checkpoint for None."""
-  if not (workdir / 'checkpoints').is_dir():
+def _find_run(source: str) -> _Run:
+  """Returns where the checkpoints are that `source` means.
+
+  Raises:
+    ValueError: there is none, or the run's settings are broken.
+  """
+  folder = checkpoint_folder.locate('', source)
+  if folder.name.isdigit():
+    return _Run(folder.parent.parent, folder.parent, int(folder.name))
+  named = _named_folder(folder / 'run_config.json')
+  runs = [_Run(folder, checkpoint_folder.locate(folder, named), None)]
+  if not named:
+    runs.append(_Run(folder.parent, folder, None))
+  for run in runs:
+    if checkpoint_folder.look(run.folder).whole:
+      return run
+  places = ' nor '.join(f'a whole one in {run.folder}' for run in runs)
+  raise ValueError(
+    f'there is no checkpoint in {folder}: neither config.json nor {places}; '
+    'name a work directory, one of its checkpoints '
+    '(WORKDIR/checkpoints/STEP), the folder that --config.checkpoint.folder '
+    "named, or a model's folder"
+  )
+
+
+def _named_folder(settings: epath.Path) -> str:
+  """Returns the checkpoint.folder of a run's settings, '' without them."""
+  if not settings.exists():
+    return ''
+  try:
+    return json.loads(settings.read_text())['checkpoint'].get('folder', '')
+  except (ValueError, LookupError, TypeError, AttributeError) as error:
     raise ValueError(
-      f'there is no checkpoint in {workdir}: neither config.json nor '
-      'checkpoints/; name a work directory, one of its checkpoints '
-      "(WORKDIR/checkpoints/STEP), or a model's folder"
-    )
-  with checkpoint.open_store(workdir, keep=None) as store:
+      f'{settings} is broken ({error}): remove it, and name the folder of the '
+      'checkpoints'
+    ) from error
+
+
+def _from_run(run: _Run, model_path: str | None, scratch: str) -> _Model:
+  """Returns the policy of a run; its tokenizer may be in `scratch`."""
+  workdir, step = pathlib.Path(run.workdir), run.step
+  with checkpoint.open_store(
+    workdir, keep=None, folder=os.fspath(run.folder), read_only=True
+  ) as store:
     config = ml_collections.ConfigDict(store.saved_config(step))
     # What is downloaded is in the work directory already.
     config.model.allow_download = False
     if model_path:
       config.model.path = model_path
-    tokenizer, model = assemble.saved_model(
-      ml_collections.FrozenConfigDict(config), workdir
-    )
+    config = ml_collections.FrozenConfigDict(config)
+    saved = store.saved_origin(step)
+    if saved and saved.tokenizer_file:
+      workdir = pathlib.Path(scratch)
+      resuming.bring_tokenizer(config, workdir, saved)
+    tokenizer, model = assemble.saved_model(config, workdir)
+    store.check_tokenizer(tokenizer, step=step)
     params, _ = store.restore_params(model.shapes, _shardings(model), step=step)
   return _Model(model, tokenizer, params)
 

@@ -8,22 +8,20 @@ rounding, however the tokens are split over rows, micro-batches and devices.
 An update whose loss or gradient is not finite moves nothing.
 """
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import decoder, token_logprobs
 from dapo_jax.objective import diagnostics
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.training import losses, packing, value_fit
+from dapo_jax.training import losses, packing, update_stats, value_fit
 
 
 class TrainState(NamedTuple):
@@ -36,39 +34,6 @@ class TrainState(NamedTuple):
   opt_state: Any
   # The `TrainState` of a critic with layers of its own; None without one.
   critic: Any = None
-
-
-class RolloutStats(NamedTuple):
-  """Sums over response tokens of the policy that is about to be updated."""
-
-  token_count: Float[Array, '']
-  entropy_sum: Float[Array, '']
-  prob_sum: Float[Array, '']
-  gap_sum: Float[Array, '']  # |logp_sampler - logp_old|
-  gap_max: Float[Array, '']
-
-
-class TokenStats(NamedTuple):
-  """Sums over a micro-batch: of ratios, of values; None where none are."""
-
-  ratios: diagnostics.RatioStats | None = None
-  values: value_fit.ValueStats | None = None
-
-
-class UpdateStats(NamedTuple):
-  """What one update did."""
-
-  loss: Float[Array, '']
-  grad_norm: Float[Array, '']
-  # Of the loss, then of each leaf of the gradient: whether it is not finite.
-  faults: Bool[Array, ' _']
-  ratios: diagnostics.RatioStats | None
-  values: value_fit.ValueStats | None = None
-
-  @property
-  def is_skipped(self) -> bool:
-    """Whether it moved nothing; of statistics on the host."""
-    return bool(np.any(self.faults))
 
 
 class Shared(NamedTuple):
@@ -159,9 +124,11 @@ def make_old_logprobs(forward: Forward) -> Callable:
       part = micro_batch(rows, i)
       hidden = hidden_states(model, part)
       out = _logprobs(forward, model, hidden, part, entropy=True)
-      return logp_old.at[i].set(out.logp), _add(stats, _stats(out, part))
+      return logp_old.at[i].set(out.logp), update_stats.add(
+        stats, _stats(out, part)
+      )
 
-    zeros = RolloutStats(*(jnp.zeros(()),) * 5)
+    zeros = update_stats.RolloutStats(*(jnp.zeros(()),) * 5)
     return jax.lax.fori_loop(
       0, micro_batches, body, (jnp.zeros_like(rows.token_weight), zeros)
     )
@@ -226,9 +193,11 @@ def make_update(
         clip=shared.clip,
       )
       loss += shared.coef * more
-    return jnp.sum(loss * part.token_weight), TokenStats(ratios, values)
+    return jnp.sum(loss * part.token_weight), update_stats.TokenStats(
+      ratios, values
+    )
 
-  nothing = TokenStats(
+  nothing = update_stats.TokenStats(
     diagnostics.empty(), value_fit.nothing() if shared else None
   )
   return make_step(micro_loss, optimizer, shardings, nothing=nothing)
@@ -239,7 +208,7 @@ def make_step(
   optimizer: optax.GradientTransformation,
   shardings: TrainState,
   *,
-  nothing: TokenStats,
+  nothing: update_stats.TokenStats,
 ) -> Callable:
   """Returns a jitted gradient step over all micro-batches.
 
@@ -264,7 +233,7 @@ def make_step(
       )(state.params, micro_batch(rows, i), micro_batch(experience, i))
       grads = jax.tree.map(jnp.add, grads, more_grads)
       grads = jax.lax.with_sharding_constraint(grads, shardings.params)
-      return loss + more, _merge(stats, more_stats), grads
+      return loss + more, update_stats.merge(stats, more_stats), grads
 
     zeros = jax.tree.map(jnp.zeros_like, state.params)
     loss, stats, grads = jax.lax.fori_loop(
@@ -274,40 +243,17 @@ def make_step(
       grads, state.opt_state, state.params
     )
     params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
-    faults = _faults(loss, grads)
+    faults = update_stats.faults(loss, grads)
     kept = jax.tree.map(
       lambda new, old: jnp.where(jnp.any(faults), old, new),
       TrainState(params, opt_state),
       state,
     )
-    return kept, UpdateStats(loss, optax.tree.norm(grads), faults, *stats)
+    return kept, update_stats.UpdateStats(
+      loss, optax.tree.norm(grads), faults, *stats
+    )
 
   return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
-
-
-def _faults(loss: Float[Array, ''], grads: decoder.Params) -> Bool[Array, ' _']:
-  """Returns for the loss and each leaf whether it is not finite."""
-  leaves = [loss, *jax.tree.leaves(grads)]
-  return jnp.stack([~jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
-
-
-def fault_names(
-  faults: Bool[np.ndarray, ' _'], params: decoder.Params
-) -> list[str]:
-  """Returns what was not finite in an update of `params`: names, in order."""
-  paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-  names = [
-    'the loss',
-    *(jax.tree_util.keystr(p, simple=True, separator='.') for p in paths),
-  ]
-  return [n for n, fault in zip(names, faults, strict=True) if fault]
-
-
-def _merge(a: TokenStats, b: TokenStats) -> TokenStats:
-  return TokenStats(
-    a.ratios and diagnostics.merge(a.ratios, b.ratios),
-    a.values and jax.tree.map(jnp.add, a.values, b.values),
-  )
 
 
 def _tokens(
@@ -370,62 +316,14 @@ def micro_batch(tree: Any, i: Int[Array, '']) -> Any:
 
 def _stats(
   out: token_logprobs.TokenLogprobs, part: packing.Rows
-) -> RolloutStats:
+) -> update_stats.RolloutStats:
   mask = part.is_response > 0
   total = lambda x: jnp.sum(x, where=mask)
   gap = jnp.abs(part.logp_sampler - out.logp)
-  return RolloutStats(
+  return update_stats.RolloutStats(
     token_count=jnp.sum(part.is_response),
     entropy_sum=total(out.entropy),
     prob_sum=total(jnp.exp(out.logp)),
     gap_sum=total(gap),
     gap_max=jnp.max(gap, where=mask, initial=0.0),
-  )
-
-
-def _add(a: RolloutStats, b: RolloutStats) -> RolloutStats:
-  total = RolloutStats(*(x + y for x, y in zip(a, b, strict=True)))
-  return total._replace(gap_max=jnp.maximum(a.gap_max, b.gap_max))
-
-
-def rollout_metrics(parts: Sequence[RolloutStats]) -> dict[str, int | float]:
-  """Returns the `policy/` metrics of the behaviour policy, on the host."""
-  if not parts:
-    return {}
-  total = functools.reduce(_add, parts)
-  tokens = float(total.token_count)
-  return {
-    'policy/entropy_nats': float(total.entropy_sum) / tokens,
-    'policy/mean_prob': float(total.prob_sum) / tokens,
-    'policy/sampler_gap_mean_nats': float(total.gap_sum) / tokens,
-    'policy/sampler_gap_max_nats': float(total.gap_max),
-  }
-
-
-def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
-  """Returns the metrics of a step's updates, on the host.
-
-  Loss and gradient norm are means over the updates; ratios and clip shares
-  are over all their tokens. Those that moved nothing are only counted.
-  """
-  skipped_count = sum(p.is_skipped for p in parts)
-  parts = [p for p in parts if not p.is_skipped]
-  counts = {
-    'optim/update_count': len(parts),
-    'optim/skipped_update_count': skipped_count,
-  }
-  if not parts:
-    return counts
-  ratios = functools.reduce(diagnostics.merge, [p.ratios for p in parts])
-  critic = (
-    value_fit.metrics([p.values for p in parts]) if parts[0].values else {}
-  )
-  return (
-    critic
-    | counts
-    | {
-      'policy/loss': float(np.mean([p.loss for p in parts])),
-      'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
-      **diagnostics.metrics(ratios),
-    }
   )
