@@ -153,6 +153,14 @@ class Store:
     """
     self._files.check()
 
+  def wait(self) -> None:
+    """Waits until what was given to `save` is whole on the disk.
+
+    Raises:
+      checkpoint_files.SaveError: it could not be written.
+    """
+    self._files.wait()
+
   def save(
     self, state: Any, progress: Progress, config: Mapping[str, Any]
   ) -> None:

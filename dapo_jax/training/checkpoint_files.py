@@ -74,7 +74,7 @@ class Files:
       SaveError: it could not begin, or the save before it failed.
     """
     about = {'format_version': FORMAT_VERSION, **about}
-    self._wait()
+    self.wait()
     self._begun = step
     with self._saving():
       if step in self._left_out:
@@ -98,7 +98,7 @@ class Files:
       SaveError: it has.
     """
     if not self._manager.is_saving_in_progress():
-      self._wait()
+      self.wait()
 
   def about(self, step: int) -> dict[str, Any]:
     """Returns what is saved beside the arrays, if its format is today's."""
@@ -159,8 +159,12 @@ class Files:
       reason = checkpoint_folder.reason(error)
       raise ValueError(self.damage(step, reason)) from error
 
-  def _wait(self) -> None:
-    """Waits for the save under way, if there is one."""
+  def wait(self) -> None:
+    """Waits for the save under way, if there is one.
+
+    Raises:
+      SaveError: it failed.
+    """
     with self._saving():
       self._manager.wait_until_finished()
 

@@ -148,7 +148,7 @@ def _tell(config, outlets: outlets_lib.Outlets, state, progress) -> None:
 
   def save() -> None:
     outlets.store.save(state, progress, config.to_dict())
-    outlets.store.close()
+    outlets.store.wait()
 
   # Before the first step there is nothing that is worth a checkpoint.
   outlets.guard.boundary(

@@ -146,7 +146,7 @@ def _tell(config: FrozenConfigDict, outlets: _Outlets, here: Result) -> None:
 
   def save() -> None:
     outlets.store.save(here.state, here.progress, config.to_dict())
-    outlets.store.close()
+    outlets.store.wait()
 
   outlets.guard.boundary(step, save if step else None, again=here.again)
 
