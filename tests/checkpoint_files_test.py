@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import threading
 from unittest import mock
 
 import jax
@@ -312,7 +313,7 @@ class FailedSaveTest(_Test):
 
   def test_a_folder_that_is_gone_is_told_too(self):
     self.save(1)
-    away = self.workdir / 'away'
+    away, before = self.workdir / 'away', set(threading.enumerate())
     with self.assertRaises(checkpoint_files.SaveError) as caught:
       with self.open() as store:
         self.folder.rename(away)
@@ -320,6 +321,11 @@ class FailedSaveTest(_Test):
         store.save(_state(2), _progress(2), {})
         store.check()
     self.assert_told(caught, 2, 'none is whole yet')
+    # Nothing waits, so that the process can end.
+    for thread in set(threading.enumerate()) - before:
+      if not thread.daemon:
+        thread.join(10)
+        self.assertFalse(thread.is_alive(), thread.name)
     self.folder.unlink()
     away.rename(self.folder)
     self.assertEqual(self.restored(), 1)
