@@ -17,7 +17,7 @@ demo: $(VENV)/core.stamp
 		--config.model.path=runs/demo/sft/model
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist=loadfile
 
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m slow

@@ -46,6 +46,7 @@ _EXTRAS = {
     'matplotlib',
     'pre-commit',
     'pytest',
+    'pytest-xdist',
     'ruff',
     'sympy',
   ],
