@@ -52,7 +52,7 @@ class Files:
       create=not read_only,
       preservation_policy=_Preservation(keep, keep_every_steps, self._left_out),
       # Or where it cannot be done, threads wait minutes for it.
-      async_options=ocp.AsyncOptions(create_directories_asynchronously=True),
+      async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
     )
     try:
       self._manager = ocp.CheckpointManager(folder, options=options)
