@@ -71,7 +71,7 @@ def config(
 
 def flags(changes: dict[str, Any] | None = None) -> list[str]:
   """Returns that configuration as what a command is given."""
-  changes = {**_TINY, **(changes or {})}
+  changes = {**TINY, **(changes or {})}
   values = [f'--config.{key}={value}' for key, value in changes.items()]
   return ['--config=configs/base.py', *values]
 
