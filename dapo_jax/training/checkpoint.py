@@ -195,9 +195,9 @@ class Store:
     step = self.latest_step()
     about = self._files.about(step)
     saved = digests.from_json(about['arrays'])
-    self._check_kinds(step, saved, digests.kinds(like))
+    self._files.check_kinds(step, saved, digests.kinds(like))
     state = self._files.state(step, ocp.args.StandardRestore(like))
-    self._check_digests(step, saved, state)
+    self._files.check_digests(step, saved, state)
     return state, _progress(about)
 
   def restore_params(
@@ -224,14 +224,14 @@ class Store:
     arrays = digests.from_json(self._files.about(step)['arrays'])
     saved = {p: leaf for p, leaf in arrays.items() if p.startswith('params/')}
     saved.pop('params/value_head', None)
-    self._check_kinds(step, saved, digests.kinds(like))
+    self._files.check_kinds(step, saved, digests.kinds(like))
     args = ocp.args.PyTreeRestore(
       like,
       restore_args=ocp.checkpoint_utils.construct_restore_args(like),
       partial_restore=True,
     )
     state = self._files.state(step, args)
-    self._check_digests(step, saved, state)
+    self._files.check_digests(step, saved, state)
     return state['params'], step
 
   def changes_since_saved(self, config: Mapping[str, Any]) -> list[str]:
@@ -298,28 +298,6 @@ class Store:
         f'{self.folder}; there are {steps or "none"}'
       )
     return setting_changes.with_defaults(self._files.about(step)['config'])
-
-  def _check_kinds(
-    self,
-    step: int,
-    saved: Mapping[str, digests.Leaf],
-    wanted: Mapping[str, str],
-  ) -> None:
-    if faults := digests.differences(saved, wanted):
-      raise ValueError(
-        f'{self._files.name(step)} is of another model or optimizer '
-        f'({"; ".join(faults)}); give the settings it was saved with, or '
-        'another --workdir'
-      )
-
-  def _check_digests(
-    self, step: int, saved: Mapping[str, digests.Leaf], state: Any
-  ) -> None:
-    found = digests.leaves(state)
-    bad = [path for path, leaf in found.items() if saved[path] != leaf]
-    if bad:
-      what = f'other values than were saved in {", ".join(bad)}'
-      raise ValueError(self._files.damage(step, what))
 
 
 def _progress(about: Mapping[str, Any]) -> Progress:

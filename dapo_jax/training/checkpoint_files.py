@@ -17,7 +17,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from dapo_jax.training import checkpoint_folder
+from dapo_jax.training import checkpoint_folder, digests
 
 # Counted up when what is saved changes, or when the default of a new key is
 # not what was done before there was the key.
@@ -147,6 +147,30 @@ class Files:
       f'files, or move {self.folder / str(step)} away, and the same command '
       f'{then}'
     )
+
+  def check_kinds(
+    self,
+    step: int,
+    saved: Mapping[str, digests.Leaf],
+    wanted: Mapping[str, str],
+  ) -> None:
+    """Raises ValueError where arrays were saved in other kinds than wanted."""
+    if faults := digests.differences(saved, wanted):
+      raise ValueError(
+        f'{self.name(step)} is of another model or optimizer '
+        f'({"; ".join(faults)}); give the settings it was saved with, or '
+        'another --workdir'
+      )
+
+  def check_digests(
+    self, step: int, saved: Mapping[str, digests.Leaf], state: Any
+  ) -> None:
+    """Raises ValueError where a restored array is not what was saved."""
+    found = digests.leaves(state)
+    bad = [path for path, leaf in found.items() if saved[path] != leaf]
+    if bad:
+      what = f'other values than were saved in {", ".join(bad)}'
+      raise ValueError(self.damage(step, what))
 
   @contextlib.contextmanager
   def _reading(self, step: int) -> Iterator[None]:
