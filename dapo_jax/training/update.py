@@ -239,19 +239,18 @@ def make_step(
     loss, stats, grads = jax.lax.fori_loop(
       0, micro_batches, body, (jnp.zeros(()), nothing, zeros)
     )
-    direction, opt_state = optimizer.update(
-      grads, state.opt_state, state.params
-    )
-    params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
-    faults = update_stats.faults(loss, grads)
-    kept = jax.tree.map(
-      lambda new, old: jnp.where(jnp.any(faults), old, new),
-      TrainState(params, opt_state),
-      state,
-    )
-    return kept, update_stats.UpdateStats(
-      loss, optax.tree.norm(grads), faults, *stats
-    )
+    norm, faults = update_stats.norm_and_faults(loss, grads)
+
+    def move():
+      direction, opt_state = optimizer.update(
+        grads, state.opt_state, state.params
+      )
+      params = jax.tree.map(lambda p, d: p - lr * d, state.params, direction)
+      return TrainState(params, opt_state)
+
+    # A branch, not a choice of values: it begins when all faults are known.
+    kept = jax.lax.cond(jnp.any(faults), lambda: state, move)
+    return kept, update_stats.UpdateStats(loss, norm, faults, *stats)
 
   return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 

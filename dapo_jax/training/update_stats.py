@@ -47,10 +47,17 @@ class UpdateStats(NamedTuple):
     return bool(np.any(self.faults))
 
 
-def faults(loss: Float[Array, ''], grads: decoder.Params) -> Bool[Array, ' _']:
-  """Returns for the loss and each leaf whether it is not finite."""
-  leaves = [loss, *jax.tree.leaves(grads)]
-  return jnp.stack([~jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
+def norm_and_faults(
+  loss: Float[Array, ''], grads: decoder.Params
+) -> tuple[Float[Array, ''], Bool[Array, ' _']]:
+  """Returns the gradient's global norm, and what is not finite.
+
+  Of the loss, then of each leaf. A leaf is not finite if its square is not: the
+  norm needs the squares anyway, and each sum more is one more collective.
+  """
+  squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
+  finite = jnp.isfinite(jnp.concatenate([loss[None], squares]))
+  return jnp.sqrt(jnp.sum(squares)), ~finite
 
 
 def fault_names(
