@@ -13,12 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import ml_collections
 from absl import flags
 
 import dapo_jax
-from dapo_jax import command_flags, data_command
 from dapo_jax import config as config_lib
+from dapo_jax import data_command, model_commands, run_commands
 
 # What a disk says that is full, or a file that may not be touched.
 _REFUSED = (
@@ -170,221 +169,54 @@ def _command_help(command: _Command, flag_values: flags.FlagValues) -> str:
   return '\n'.join([command.summary, '', f'Usage: {command.usage}', '', *lines])
 
 
-def _define_run_flags(flag_values: flags.FlagValues) -> None:
-  config_lib.define_flag(flag_values)
-  flags.DEFINE_string(
-    'workdir',
-    None,
-    'Folder of the run; the same command again goes on in it.',
-    flag_values=flag_values,
-  )
-
-
-def _config_and_workdir(
-  args: Sequence[str], flag_values: flags.FlagValues
-) -> tuple[ml_collections.FrozenConfigDict, str]:
-  """Returns what the commands that run by a configuration are given."""
-  config, rest = config_lib.parse(args, flag_values)
-  if rest:
-    raise config_lib.ConfigError(f'unexpected argument {rest[0]!r}')
-  if not flag_values.workdir:
-    raise config_lib.ConfigError(
-      '--workdir=DIR is required: the folder that the run writes to'
-    )
-  if '://' in flag_values.workdir:
-    raise config_lib.ConfigError(
-      f'--workdir ({flag_values.workdir}) must be a folder of this machine; '
-      'a bucket can be mounted as one'
-    )
-  return config, os.path.expanduser(flag_values.workdir)
-
-
-def _checkpoints(config: ml_collections.FrozenConfigDict, workdir: str) -> str:
-  """Returns the folder of a run's checkpoints."""
-  return config.checkpoint.folder or os.path.join(workdir, 'checkpoints')
-
-
-def _train(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import stopping
-
-  with stopping.in_time(
-    _checkpoints(config, workdir), grace_s=config.train.grace_s
-  ) as guard:
-    from dapo_jax.training import loop
-
-    loop.train(config, workdir, guard)
-
-
-def _sft(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import stopping
-
-  with stopping.in_time(
-    _checkpoints(config, workdir), grace_s=config.train.grace_s
-  ) as guard:
-    from dapo_jax.training import supervised
-
-    supervised.run(config, workdir, guard)
-
-
-def _eval(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  config, workdir = _config_and_workdir(args, flag_values)
-  from dapo_jax.training import stopping
-
-  with stopping.at_once():
-    from dapo_jax.training import evaluate
-
-    evaluate.run(config, workdir)
-
-
-def _sample(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  prompts = config_lib.parse_flags(args, flag_values)
-  if len(prompts) != 1:
-    raise config_lib.ConfigError(
-      f'sample takes one prompt, in quotes, not {len(prompts)}'
-    )
-  model = _model(flag_values)
-  from dapo_jax.training import stopping
-
-  with stopping.at_once():
-    from dapo_jax.sampling import token_choice
-    from dapo_jax.training import completion
-
-    completion.run(
-      model,
-      prompts[0],
-      template=flag_values.template,
-      choice=token_choice.Choice(
-        temperature=flag_values.temperature,
-        top_k=flag_values.top_k,
-        top_p=flag_values.top_p,
-        min_p=flag_values.min_p,
-      ),
-      max_tokens=flag_values.max_tokens,
-      seed=flag_values.seed,
-    )
-
-
-def _model(flag_values: flags.FlagValues) -> str:
-  """Returns the folder that --model names."""
-  model = flag_values.model
-  if not model or not os.path.isdir(model):
-    raise config_lib.ConfigError(
-      f'--model ({model}) must be a folder with a model'
-    )
-  return model
-
-
-def _serve(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  rest = config_lib.parse_flags(args, flag_values)
-  if rest:
-    raise config_lib.ConfigError(f'unexpected argument {rest[0]!r}')
-  model = _model(flag_values)
-  from dapo_jax.training import serving
-
-  serving.run(
-    model,
-    host=flag_values.host,
-    port=flag_values.port,
-    template=flag_values.template,
-    temperature=flag_values.temperature,
-    seed=flag_values.seed,
-    sizes=serving.Sizes(
-      flag_values.slots, flag_values.max_prompt_tokens, flag_values.max_tokens
-    ),
-  )
-
-
-def _positional(
-  args: Sequence[str], flag_values: flags.FlagValues, *names: str
-) -> list[str]:
-  """Returns the arguments that are no flags, one for each name."""
-  found = config_lib.parse_flags(args, flag_values)
-  if len(found) != len(names):
-    raise config_lib.ConfigError(
-      f'give {" and ".join(names)}, {len(names)} arguments, not {len(found)}'
-    )
-  return found
-
-
-def _fetch(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  name, folder = _positional(args, flag_values, 'NAME', 'DIR')
-  from dapo_jax.training import fetch
-
-  fetch.run(name, folder)
-
-
-def _import_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  source, out = _positional(args, flag_values, 'HF_DIR', 'OUT')
-  from dapo_jax.training import transfer
-
-  transfer.import_hf(source, out, allow_download=flag_values.allow_download)
-
-
-def _export_hf(args: Sequence[str], flag_values: flags.FlagValues) -> None:
-  source, out = _positional(args, flag_values, 'CHECKPOINT', 'OUT')
-  from dapo_jax.training import transfer
-
-  transfer.export_hf(
-    source,
-    out,
-    layout=flag_values['format'].value,
-    dtype=flag_values.dtype,
-    max_shard_size=flag_values.max_shard_size,
-    model_path=flag_values.model_path,
-  )
-
-
-_RUN_USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 _COMMANDS = {
   'train': _Command(
-    _RUN_USAGE.format('train'),
+    run_commands.USAGE.format('train'),
     'Train a policy by reinforcement learning.',
-    _define_run_flags,
-    _train,
+    run_commands.define,
+    run_commands.train,
   ),
   'sft': _Command(
-    _RUN_USAGE.format('sft'),
+    run_commands.USAGE.format('sft'),
     'Train a model on solved problems: the warm start of a policy.',
-    _define_run_flags,
-    _sft,
+    run_commands.define,
+    run_commands.sft,
   ),
   'eval': _Command(
-    _RUN_USAGE.format('eval'),
+    run_commands.USAGE.format('eval'),
     'Measure the accuracy of a model on held-out problems.',
-    _define_run_flags,
-    _eval,
+    run_commands.define,
+    run_commands.evaluate,
   ),
   'sample': _Command(
     'dapo-jax sample --model=DIR [FLAGS] PROMPT',
     'Print a response of a model to a prompt.',
-    command_flags.define_sample,
-    _sample,
+    model_commands.define_sample,
+    model_commands.sample,
   ),
   'serve': _Command(
     'dapo-jax serve --model=DIR [FLAGS]',
     'Answer requests of other programs, over gRPC, until Ctrl-C.',
-    command_flags.define_serve,
-    _serve,
+    model_commands.define_serve,
+    model_commands.serve,
   ),
   'fetch': _Command(
     'dapo-jax fetch smollm2 DIR',
     'Download a small open model as a Hugging Face folder.',
-    command_flags.define_none,
-    _fetch,
+    model_commands.define_none,
+    model_commands.fetch,
   ),
   'import-hf': _Command(
     'dapo-jax import-hf HF_DIR OUT [--allow_download]',
     'Make an Orbax model folder of a Hugging Face folder.',
-    command_flags.define_import,
-    _import_hf,
+    model_commands.define_import,
+    model_commands.import_hf,
   ),
   'export-hf': _Command(
     'dapo-jax export-hf CHECKPOINT OUT [FLAGS]',
     'Write a trained policy as a Hugging Face folder.',
-    command_flags.define_export,
-    _export_hf,
+    model_commands.define_export,
+    model_commands.export_hf,
   ),
   'data': _Command(
     data_command.USAGE,

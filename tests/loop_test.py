@@ -672,7 +672,7 @@ class NonFiniteTest(_Test):
     with self._spoilt(3, responses=[0, 8]):
       with self.assertRaisesRegex(
         ValueError,
-        r'step 3: the last 2 updates in a row were not finite \(the loss, .* '
+        r'step 3: 2 updates in a row were not finite \(the loss, .* '
         r'more\).*--config\.optim\.lr',
       ):
         _train(config, self.folder)

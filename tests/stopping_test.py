@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from absl.testing import absltest, parameterized
+from etils import epath
 
 import stopping_config
 import tiny_run
@@ -87,14 +88,16 @@ class _Test(parameterized.TestCase):
       *signals,
     )
 
+  def newest_step(self) -> int | None:
+    """Returns the newest checkpoint of the run."""
+    return stopping.newest_step(epath.Path(self.folder) / 'run/checkpoints')
+
   def assert_ended(self, ended, *, saved, line, within_s):
     """Checks status, time, what is on the disk and what was said of it."""
     self.assertEqual((ended.status, ended.errors), (0, ''))
     self.assertLess(ended.seconds, within_s)
     self.assertEqual(ended.printed[-1], line)
-    self.assertEqual(
-      stopping.newest_step(self.folder / 'run/checkpoints'), saved
-    )
+    self.assertEqual(self.newest_step(), saved)
 
   def assert_goes_on(self):
     """Checks that the run, resumed, is the one that nothing disturbed."""
@@ -148,7 +151,7 @@ class TrainTest(_Test):
       'stopped at once; the same command goes on from step 2',
     )
     self.assertLess(ended.seconds, _AT_ONCE_S)
-    self.assertEqual(stopping.newest_step(self.folder / 'run/checkpoints'), 2)
+    self.assertEqual(self.newest_step(), 2)
 
   def test_a_grader_inside_jax_is_not_waited_for(self):
     self.assert_ended(
@@ -210,7 +213,7 @@ class TrainTest(_Test):
   def test_a_repeated_sigterm_changes_nothing(self):
     ended = self.end('save', _TERM, _TERM)
     self.assertEqual(ended.status, 0)
-    self.assertEqual(stopping.newest_step(self.folder / 'run/checkpoints'), 4)
+    self.assertEqual(self.newest_step(), 4)
 
 
 class OtherCommandsTest(_Test):
@@ -249,7 +252,7 @@ class OtherCommandsTest(_Test):
 class LostTest(absltest.TestCase):
   def test_an_update_that_is_known_to_take_longer_is_not_waited_for(self):
     guard = interrupt.Guard()
-    end = stopping._End(guard, pathlib.Path('nowhere'), 4.0)
+    end = stopping._End(guard, epath.Path('nowhere'), 4.0)
     update = interrupt.Moment(interrupt.Phase.UPDATE, 100.0)
     self.assertFalse(end._is_lost(update, 103.6))
     # Begun at 100.0, it ends at 103.5 or at 104.0.
@@ -263,10 +266,12 @@ class LostTest(absltest.TestCase):
 
 class NewestStepTest(_Test):
   def test_a_save_under_way_is_none(self):
-    folder = self.folder / 'checkpoints'
+    folder = epath.Path(self.folder) / 'checkpoints'
     self.assertIsNone(stopping.newest_step(folder))
     for name in ('2', '10', '12.orbax-checkpoint-tmp-1', 'notes'):
       (folder / name).mkdir(parents=True)
+      (folder / name / 'commit_success.txt').touch()
+    (folder / '14').mkdir()
     self.assertEqual(stopping.newest_step(folder), 10)
 
 

@@ -721,6 +721,19 @@ class SkipTest(_Test):
     moved = jax.tree.map(lambda a, b: np.any(a != b), before, after)
     self.assertTrue(all(jax.tree.leaves(moved)))
 
+  def test_skips_in_a_row_are_counted_wherever_they_are(self):
+    for before, skipped, expected in (
+      (0, '', (0, 0)),
+      (2, '', (2, 0)),
+      (2, 'x', (3, 3)),
+      (2, '.', (0, 0)),
+      # Two of the step before and one, then two, then none.
+      (2, 'x.xx.', (0, 3)),
+      (0, '.xx', (2, 2)),
+    ):
+      found = update_stats.skips(before, [mark == 'x' for mark in skipped])
+      self.assertEqual(found, expected)
+
   def test_faults_have_the_names_of_their_leaves(self):
     params = {'embed': np.zeros(2), 'layers': {'q_bias': np.zeros(3)}}
     self.assertEqual(

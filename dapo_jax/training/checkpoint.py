@@ -24,6 +24,7 @@ from dapo_jax.training import (
   checkpoint_folder,
   digests,
   setting_changes,
+  update_stats,
 )
 from dapo_jax.training import origin as origin_lib
 
@@ -52,11 +53,9 @@ class Counters(NamedTuple):
       totals: its sampling.
       faults: what was not finite in each of its updates.
     """
-    in_a_row = self.skipped_in_a_row
-    for names in faults:
-      in_a_row = in_a_row + 1 if names else 0
+    skips = update_stats.skips(self.skipped_in_a_row, map(bool, faults))
     return Counters(
-      skipped_in_a_row=in_a_row,
+      skipped_in_a_row=skips.now,
       rollout_steps=self.rollout_steps + 1,
       updates=self.updates + sum(not names for names in faults),
       rounds=self.rounds + tally.rounds,

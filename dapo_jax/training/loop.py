@@ -36,6 +36,7 @@ from dapo_jax.training import (
   profiling,
   resuming,
   run_folder,
+  update_stats,
 )
 from dapo_jax.training import outlets as outlets_lib
 from dapo_jax.training import trainer as trainer_lib
@@ -192,8 +193,8 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
     **totals.metrics(),
     **timers.take(),
   }
+  _check_skipped(config, step, progress.counters, learned.faults)
   faults = [names for names in learned.faults if names]
-  _check_skipped(step, counters, faults, config.optim.max_skipped_updates)
   metrics = _finite(step, metrics, is_expected=bool(faults))
   outlets.samples.write(step, _sample_rows(trainer, filled))
   outlets.display.step(step, metrics)
@@ -269,17 +270,19 @@ def _sample_rows(trainer, filled) -> list[dict[str, Any]]:
 
 
 def _check_skipped(
+  config: FrozenConfigDict,
   step: int,
-  counters: checkpoint.Counters,
+  before: checkpoint.Counters,
   faults: Sequence[Sequence[str]],
-  most: int,
 ) -> None:
   """Refuses to go on where update after update is not finite."""
-  if counters.skipped_in_a_row >= most:
+  most = update_stats.skips(before.skipped_in_a_row, map(bool, faults)).most
+  if most >= config.optim.max_skipped_updates:
+    last = next(names for names in reversed(faults) if names)
     raise ValueError(
-      f'rollout step {step}: the last {counters.skipped_in_a_row} updates in a '
-      f'row were not finite ({notices.fault_text(faults[-1])}) and moved '
-      'nothing; what was saved before is whole: lower --config.optim.lr, or '
+      f'rollout step {step}: {most} updates in a row were not finite '
+      f'({notices.fault_text(last)}) and moved nothing; what was saved before '
+      'is whole: lower --config.optim.lr, or '
       'raise --config.optim.max_skipped_updates, and give the same command'
     )
 

@@ -9,7 +9,6 @@ in its place where it cannot, and ends the process when the time is over.
 
 import contextlib
 import os
-import pathlib
 import signal
 import socket
 import sys
@@ -18,7 +17,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
-from dapo_jax.training import interrupt
+from etils import epath
+
+from dapo_jax.training import checkpoint_folder, interrupt
 
 # A signal this soon after the first one is its echo, [s]: some programs send
 # it to a process and to its group.
@@ -35,7 +36,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def in_time(
-  checkpoints: str | os.PathLike[str], *, grace_s: float
+  checkpoints: epath.Path, *, grace_s: float
 ) -> Iterator[interrupt.Guard]:
   """Yields a guard for a run; the process ends soon after the first signal.
 
@@ -90,18 +91,11 @@ def leave(status: int, line: str = '', *, is_error: bool = False) -> None:
   os._exit(status)
 
 
-def newest_step(checkpoints: str | os.PathLike[str]) -> int | None:
-  """Returns the newest checkpoint that is whole, by the folders' names."""
-  path = pathlib.Path
-  if '://' in os.fspath(checkpoints):
-    from etils import epath  # only where it is needed: it takes a while
-
-    path = epath.Path
-  try:
-    names = [p.name for p in path(checkpoints).iterdir()]
-  except FileNotFoundError:
-    return None
-  return max((int(n) for n in names if n.isdecimal()), default=None)
+def newest_step(checkpoints: epath.Path) -> int | None:
+  """Returns the newest checkpoint that is whole, if the folder can be read."""
+  with contextlib.suppress(ValueError):
+    return max(checkpoint_folder.look(checkpoints).whole, default=None)
+  return None
 
 
 class _End:
@@ -110,7 +104,7 @@ class _End:
   def __init__(
     self,
     guard: interrupt.Guard,
-    checkpoints: str | os.PathLike[str],
+    checkpoints: epath.Path,
     grace_s: float,
   ):
     self._guard = guard

@@ -196,15 +196,13 @@ def _loss(
 ) -> dict[str, int | float]:
   """Returns the metrics of updates; refuses too many that moved nothing."""
   seen = jax.device_get(seen)
-  in_a_row = 0
-  for stats in seen:
-    in_a_row = in_a_row + 1 if stats.is_skipped else 0
-    if in_a_row >= max_skipped:
-      raise ValueError(
-        f'{in_a_row} updates in a row were not finite and moved nothing; what '
-        'was saved before is whole: lower --config.sft.lr, or raise '
-        '--config.optim.max_skipped_updates, and give the same command'
-      )
+  most = update_stats.skips(0, [s.is_skipped for s in seen]).most
+  if most >= max_skipped:
+    raise ValueError(
+      f'{most} updates in a row were not finite and moved nothing; what was '
+      'saved before is whole: lower --config.sft.lr, or raise '
+      '--config.optim.max_skipped_updates, and give the same command'
+    )
   losses_seen = [float(s.loss) for s in seen if not s.is_skipped]
   found = {}
   if len(losses_seen) < len(seen):

@@ -124,9 +124,8 @@ def make_old_logprobs(forward: Forward) -> Callable:
       part = micro_batch(rows, i)
       hidden = hidden_states(model, part)
       out = _logprobs(forward, model, hidden, part, entropy=True)
-      return logp_old.at[i].set(out.logp), update_stats.add(
-        stats, _stats(out, part)
-      )
+      stats = update_stats.add(stats, _stats(out, part))
+      return logp_old.at[i].set(out.logp), stats
 
     zeros = update_stats.RolloutStats(*(jnp.zeros(()),) * 5)
     return jax.lax.fori_loop(
@@ -193,9 +192,8 @@ def make_update(
         clip=shared.clip,
       )
       loss += shared.coef * more
-    return jnp.sum(loss * part.token_weight), update_stats.TokenStats(
-      ratios, values
-    )
+    stats = update_stats.TokenStats(ratios, values)
+    return jnp.sum(loss * part.token_weight), stats
 
   nothing = update_stats.TokenStats(
     diagnostics.empty(), value_fit.nothing() if shared else None

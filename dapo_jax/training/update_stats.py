@@ -1,7 +1,7 @@
 """What the programs of an update tell, and the metrics that it gives."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -60,6 +60,22 @@ def norm_and_faults(
   return jnp.sqrt(jnp.sum(squares)), ~finite
 
 
+class Skips(NamedTuple):
+  """Updates that moved nothing, one after the other."""
+
+  now: int  # up to the last update
+  most: int  # anywhere among the updates that were looked at
+
+
+def skips(before: int, skipped: Iterable[bool]) -> Skips:
+  """Returns the skips in a row after `before` of them and these updates."""
+  now, most = before, 0
+  for is_skipped in skipped:
+    now = now + 1 if is_skipped else 0
+    most = max(most, now)
+  return Skips(now, most)
+
+
 def fault_names(
   faults: Bool[np.ndarray, ' _'], params: decoder.Params
 ) -> list[str]:
@@ -76,6 +92,14 @@ def add(a: RolloutStats, b: RolloutStats) -> RolloutStats:
   """Returns the sums over two micro-batches."""
   total = RolloutStats(*(x + y for x, y in zip(a, b, strict=True)))
   return total._replace(gap_max=jnp.maximum(a.gap_max, b.gap_max))
+
+
+def merge(a: TokenStats, b: TokenStats) -> TokenStats:
+  """Returns the statistics of two micro-batches together."""
+  return TokenStats(
+    a.ratios and diagnostics.merge(a.ratios, b.ratios),
+    a.values and jax.tree.map(jnp.add, a.values, b.values),
+  )
 
 
 def rollout_metrics(parts: Sequence[RolloutStats]) -> dict[str, int | float]:
@@ -110,20 +134,10 @@ def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
   critic = (
     value_fit.metrics([p.values for p in parts]) if parts[0].values else {}
   )
-  return (
-    critic
-    | counts
-    | {
-      'policy/loss': float(np.mean([p.loss for p in parts])),
-      'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
-      **diagnostics.metrics(ratios),
-    }
-  )
-
-
-def merge(a: TokenStats, b: TokenStats) -> TokenStats:
-  """Returns the statistics of two micro-batches together."""
-  return TokenStats(
-    a.ratios and diagnostics.merge(a.ratios, b.ratios),
-    a.values and jax.tree.map(jnp.add, a.values, b.values),
-  )
+  return {
+    **critic,
+    **counts,
+    'policy/loss': float(np.mean([p.loss for p in parts])),
+    'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
+    **diagnostics.metrics(ratios),
+  }
