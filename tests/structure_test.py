@@ -34,6 +34,7 @@ HOST = (
   'dapo_jax/command_flags.py',
   'dapo_jax/data_command.py',
   'dapo_jax/config.py',
+  'dapo_jax/config_data_relations.py',
   'dapo_jax/config_keys.py',
   'dapo_jax/config_relations.py',
   'dapo_jax/config_rules.py',
@@ -58,6 +59,7 @@ ONLY_IN = {
   'ml_collections': (
     'configs/',
     'dapo_jax/config.py',
+    'dapo_jax/config_data_relations.py',
     'dapo_jax/config_keys.py',
     'dapo_jax/config_relations.py',
     'dapo_jax/config_rules.py',
