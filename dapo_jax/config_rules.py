@@ -7,7 +7,7 @@ and no device, so it can judge a run for machines that are not at hand.
 
 import ml_collections
 
-from dapo_jax import config_fault, config_relations
+from dapo_jax import config_data_relations, config_fault, config_relations
 
 _CHOICES = {
   'model.compute_dtype': ('float32', 'bfloat16'),
@@ -188,7 +188,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
 
 def _unused(config: ml_collections.ConfigDict) -> tuple[str, ...]:
   """Returns how the paths of keys begin that have no effect as things are."""
-  sources = config_relations.sources(config)
+  sources = config_data_relations.sources(config)
   groups = (
     (config.model.path, (*_MODEL_SHAPE, *_MODEL_CONSTANTS)),
     (config.model.path or config.tokenizer.path, ('tokenizer.vocab_size',)),

@@ -4,6 +4,7 @@ from absl.testing import absltest, parameterized
 
 from configs import base
 from dapo_jax import config_fault, config_keys, config_rules
+from dapo_jax.data import templates
 
 
 def _config(changes):
@@ -46,6 +47,9 @@ class AloneTest(RulesCase):
 
   def test_every_choice_is_a_key(self):
     self.assertContainsSubset(config_rules._CHOICES, config_keys.known_keys())
+
+  def test_the_choices_of_a_template_are_those_that_there_are(self):
+    self.assertEqual(config_rules._CHOICES['data.template'], templates.NAMES)
 
   @parameterized.parameters(
     ('model.layers', 0, 'at least 1'),

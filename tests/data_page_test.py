@@ -12,7 +12,13 @@ from absl.testing import absltest, parameterized
 import tiny_model
 import tiny_run
 from dapo_jax import config, data_command
-from dapo_jax.data import integer_answers, integer_rewriting, tokenizers
+from dapo_jax.data import (
+  integer_answers,
+  integer_rewriting,
+  problem_sets,
+  refusals,
+  tokenizers,
+)
 from dapo_jax.training import model_folder
 
 _PAGE = (
@@ -58,6 +64,32 @@ class TableTest(parameterized.TestCase):
     found = integer_answers.by_rule('What is it?', answer)
     self.assertEndsWith(found.statement, f'\n\n{sentence}')
     self.assertEqual(found.integer, int(integer))
+
+
+class NamesTest(absltest.TestCase):
+  def test_the_data_sets_are_those_that_can_be_built(self):
+    [table] = re.findall(r'^\| NAME \|.*\n\|.*\n((?:\|.*\n)+)', _PAGE, re.M)
+    counts = {}
+    for line in table.splitlines():
+      _, names, problems, *_ = line.split('|')
+      names = re.findall(r'`(\w+)`', names)
+      numbers = [
+        int(n.replace(',', '')) for n in re.findall(r'\d[\d,]*\d', problems)
+      ]
+      # One for each name; what is said besides stands behind them.
+      counts |= dict(zip(names, numbers or [None] * len(names), strict=False))
+    counts['gsm8k'] = None  # It has two parts, and may be either.
+    self.assertEqual(
+      counts, {n: s.published_count for n, s in problem_sets.SETS.items()}
+    )
+
+  def test_the_reasons_are_all_that_a_line_is_refused_for(self):
+    section = _PAGE.partition('### Why a line is refused')[2]
+    found = re.findall(r'^\| `(\w+)` \| (.*) \|$', section, re.M)
+    self.assertEqual(
+      [pair for pair in found if pair[0] != 'refused_for'],
+      list(refusals.REASONS.items()),
+    )
 
 
 class OwnSamplerTest(absltest.TestCase):

@@ -3,7 +3,9 @@
 import json
 import pathlib
 import tempfile
+from unittest import mock
 
+import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
@@ -83,6 +85,22 @@ class DataTest(_Test):
     changes['eval.source'] = 'task:chain_sum'
     self.assertEqual(prompts.load(tiny_run.config(changes))[1], held_out)
 
+  def test_a_source_that_is_named_twice_is_read_once(self):
+    file = self.jsonl('a.jsonl', [(f'{i}?', '1') for i in range(7)])
+    changes = {
+      'data.source': '',
+      'data.mixture': ((file, 1), ('arithmetic', 1)),
+      'eval.source': file,
+    }
+    with mock.patch.object(
+      prompts.sources, 'load', wraps=prompts.sources.load
+    ) as load:
+      train, held_out = prompts.load(tiny_run.config(changes))
+    load.assert_called_once_with(file)
+    # What it is named by is of the mixture alone.
+    self.assertEqual({p.source for p in held_out}, {''})
+    self.assertEqual([p.id for p in train[:6]], [p.id for p in held_out])
+
   def test_examples_keep_what_a_prompt_is_judged_by(self):
     pytest.importorskip('reasoning_gym')
     changes = {'data.source': 'task:chain_sum', 'data.task.problems': 200}
@@ -158,6 +176,16 @@ class DataTest(_Test):
       ['1+1=?\n', 'Answer: 2'], path, vocab_size=280
     )
     return str(path)
+
+
+class FittingTest(_Test):
+  @parameterized.parameters(True, False)
+  def test_each_prompt_is_encoded_once(self, drop):
+    train, held_out = prompts.load(tiny_run.config())
+    encode = mock.Mock(return_value=np.zeros(8))
+    kept = prompts.fitting(train, held_out, encode, max_tokens=8, drop=drop)
+    self.assertEqual(kept, train)
+    self.assertEqual(encode.call_count, len(train) + len(held_out))
 
 
 class MixtureTest(_Test):

@@ -33,6 +33,7 @@ HOST = (
   'dapo_jax/__init__.py',
   'dapo_jax/data_command.py',
   'dapo_jax/config.py',
+  'dapo_jax/config_data_relations.py',
   'dapo_jax/config_keys.py',
   'dapo_jax/config_relations.py',
   'dapo_jax/config_rules.py',
@@ -59,6 +60,7 @@ ONLY_IN = {
   'ml_collections': (
     'configs/',
     'dapo_jax/config.py',
+    'dapo_jax/config_data_relations.py',
     'dapo_jax/config_keys.py',
     'dapo_jax/config_relations.py',
     'dapo_jax/config_rules.py',

@@ -13,7 +13,7 @@ from absl import logging
 
 from dapo_jax.data import records, row_files, schemas
 
-_FLAGS = '--config.data.source or --config.eval.source'
+_FLAGS = '--config.data.source, --config.data.mixture or --config.eval.source'
 
 
 def load(path: str | os.PathLike[str]) -> list[records.Prompt]:

@@ -74,7 +74,7 @@ def winnable(
     raise ValueError(
       f'none of the {len(prompts)} prompts can be won: reward.grader refuses '
       f'every gold answer (see {listing}); change --config.reward.grader or '
-      '--config.data.source'
+      '--config.data.source or --config.data.mixture'
     )
   return kept
 

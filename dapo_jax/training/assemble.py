@@ -62,13 +62,12 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
   encode = functools.partial(
     _encode, tokenizer=tokenizer, template=config.data.template
   )
-  longest_tokens = config.data.max_prompt_tokens
-  if config.data.overlong == 'drop':
-    train_prompts = prompts_lib.without_long(
-      train_prompts, encode, longest_tokens
-    )
-  prompts_lib.check_lengths(
-    [*train_prompts, *eval_prompts], encode, longest_tokens
+  train_prompts = prompts_lib.fitting(
+    train_prompts,
+    eval_prompts,
+    encode,
+    max_tokens=config.data.max_prompt_tokens,
+    drop=config.data.overlong == 'drop',
   )
   model = _model(config, start, tokenizer)
   devices = jax.devices()

@@ -23,6 +23,8 @@ from dapo_jax.data import (
 
 # Gives a prompt's token ids.
 Encode = Callable[[records.Prompt], np.ndarray]
+# A prompt and its length, [tokens].
+_Sized = tuple[records.Prompt, int]
 
 
 class _Source(NamedTuple):
@@ -44,12 +46,14 @@ def load(
   Raises:
     ValueError: there are too few, or a source cannot be read.
   """
+  # A source may be trained and evaluated on; it is read once.
+  read = functools.cache(functools.partial(_read, config))
   if config.data.mixture:
-    train, held_out = _mixed(config)
+    train, held_out = _mixed(config.data.mixture, read)
   else:
-    train, held_out = _read(config, config.data.source)
+    train, held_out = read(config.data.source)
   if config.eval.source:
-    found = _read(config, config.eval.source)
+    found = read(config.eval.source)
     is_made = _is_generated(config.eval.source)
     held_out = found.held_out if is_made else found.train
   if len(held_out) < config.eval.prompts:
@@ -64,7 +68,7 @@ def load(
   if first_count <= config.data.shots:
     raise ValueError(
       f'data.shots ({config.data.shots}) leaves none of the {first_count} '
-      'training problems to train on; change --config.data.shots'
+      'training problems to train on; change --config.data.shots or the data'
     )
   shots, train = train[: config.data.shots], train[config.data.shots :]
   return (
@@ -115,14 +119,16 @@ def stream_of(
   return mixture.Mixture(components, [w for _, w in config.data.mixture])
 
 
-def _mixed(config: FrozenConfigDict) -> _Source:
+def _mixed(
+  weighted: Sequence[tuple[str, int | float]], read: Callable[[str], _Source]
+) -> _Source:
   """Returns the prompts of a mixture, each with the source it is from.
 
   Of prompts with one id the first is kept, as in a file.
   """
   train, held_out = {}, []
-  for source, _ in config.data.mixture:
-    found = _read(config, source)
+  for source, _ in weighted:
+    found = read(source)
     fresh = [p for p in found.train if p.id not in train]
     if len(fresh) < len(found.train):
       logging.warning(
@@ -134,7 +140,7 @@ def _mixed(config: FrozenConfigDict) -> _Source:
       )
     train |= {p.id: p._replace(source=source) for p in fresh}
     held_out.append([p._replace(source=source) for p in found.held_out])
-  weights = [weight for _, weight in config.data.mixture]
+  weights = [weight for _, weight in weighted]
   merged = {p.id: p for p in mixture.interleaved(held_out, weights)}
   return _Source(list(train.values()), list(merged.values()))
 
@@ -170,40 +176,61 @@ def _read(config: FrozenConfigDict, source: str) -> _Source:
   )
 
 
-def without_long(
-  prompts: Sequence[records.Prompt], encode: Encode, max_tokens: int
+def fitting(
+  train: Sequence[records.Prompt],
+  evaluated: Sequence[records.Prompt],
+  encode: Encode,
+  *,
+  max_tokens: int,
+  drop: bool,
 ) -> list[records.Prompt]:
-  """Returns the prompts that fit; logs how many do not.
+  """Returns the training prompts that fit; logs how many do not.
+
+  Args:
+    train: the prompts to train on.
+    evaluated: those to evaluate on, which must all fit.
+    encode: gives the tokens of one; each is encoded once, for thousands take
+      seconds.
+    max_tokens: of the longest that fits.
+    drop: whether training prompts need not fit.
 
   Raises:
-    ValueError: none fits.
+    ValueError: one does not fit and must, or none does.
   """
-  kept = [p for p in prompts if len(encode(p)) <= max_tokens]
+  sized = [(p, len(encode(p))) for p in train]
+  if drop:
+    sized = _short(sized, max_tokens)
+  _check_lengths(
+    [*sized, *((p, len(encode(p))) for p in evaluated)], max_tokens
+  )
+  return [p for p, _ in sized]
+
+
+def _short(sized: Sequence[_Sized], max_tokens: int) -> list[_Sized]:
+  """Returns the training prompts that fit, of which there must be one."""
+  kept = [(p, n) for p, n in sized if n <= max_tokens]
   if not kept:
     raise ValueError(
-      f'all {len(prompts)} training prompts are longer than {max_tokens} '
+      f'all {len(sized)} training prompts are longer than {max_tokens} '
       'tokens; change --config.data.max_prompt_tokens'
     )
-  if len(kept) < len(prompts):
+  if len(kept) < len(sized):
     logging.warning(
       'data: dropped %d of %d training prompts, longer than %d tokens',
-      len(prompts) - len(kept),
-      len(prompts),
+      len(sized) - len(kept),
+      len(sized),
       max_tokens,
     )
   return kept
 
 
-def check_lengths(
-  prompts: Sequence[records.Prompt], encode: Encode, max_tokens: int
-) -> None:
+def _check_lengths(sized: Sequence[_Sized], max_tokens: int) -> None:
   """Raises ValueError for prompts that do not fit."""
-  lengths = [len(encode(p)) for p in prompts]
-  long = [p.id for p, n in zip(prompts, lengths, strict=True) if n > max_tokens]
+  long = [p.id for p, n in sized if n > max_tokens]
   if long:
     raise ValueError(
-      f'{len(long)} of {len(prompts)} prompts are longer than '
-      f'{max_tokens} tokens (the longest has {max(lengths)}; the first is '
-      f'{long[0]}); change --config.data.max_prompt_tokens, the data or, for '
-      'training prompts, --config.data.overlong'
+      f'{len(long)} of {len(sized)} prompts are longer than '
+      f'{max_tokens} tokens (the longest has {max(n for _, n in sized)}; the '
+      f'first is {long[0]}); change --config.data.max_prompt_tokens, the data '
+      'or, for training prompts, --config.data.overlong'
     )

@@ -263,8 +263,8 @@ def _check_solutions(prompts: Sequence[records.Prompt]) -> None:
   if without:
     raise ValueError(
       f'{without} of {len(prompts)} training problems have no solution, which '
-      'supervised training needs; change --config.data.source to a file with '
-      'the field `solution` in every row'
+      'supervised training needs; change --config.data.source or '
+      '--config.data.mixture to files with the field `solution` in every row'
     )
 
 
