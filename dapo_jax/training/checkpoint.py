@@ -44,6 +44,8 @@ class Counters(NamedTuple):
     self,
     tally: dynamic_sampling.Tally,
     totals: meter.Meter,
+    *,
+    updates: int,
     faults: Sequence[Sequence[str]],
   ) -> 'Counters':
     """Returns the counters one rollout step later.
@@ -51,13 +53,14 @@ class Counters(NamedTuple):
     Args:
       tally: the prompts of the step.
       totals: its sampling.
-      faults: what was not finite in each of its updates.
+      updates: those that moved the policy.
+      faults: what was not finite in each, of policy or critic.
     """
     skips = update_stats.skips(self.skipped_in_a_row, map(bool, faults))
     return Counters(
       skipped_in_a_row=skips.now,
       rollout_steps=self.rollout_steps + 1,
-      updates=self.updates + sum(not names for names in faults),
+      updates=self.updates + updates,
       rounds=self.rounds + tally.rounds,
       prompts=self.prompts + tally.drawn,
       tokens=self.tokens + totals.tokens,

@@ -179,7 +179,12 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
     learned = learn.learn(
       trainer, state, filled.groups, progress.history, timers, step=step
     )
-  counters = progress.counters.after_step(filled.tally, totals, learned.faults)
+  counters = progress.counters.after_step(
+    filled.tally,
+    totals,
+    updates=learned.metrics['optim/update_count'],
+    faults=learned.faults,
+  )
   metrics = {
     **counters.metrics(),
     **summary.filter_metrics(filled),
