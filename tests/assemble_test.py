@@ -1,33 +1,20 @@
 """Tests of `training.assemble`."""
 
 import json
-import pathlib
-import tempfile
 from unittest import mock
 
 import jax
 import numpy as np
 from absl.testing import absltest, parameterized
 
+import built_run
 import tiny_groups
 import tiny_run
 from dapo_jax.data import tokenizers
 from dapo_jax.training import assemble
 
 
-class _Test(parameterized.TestCase):
-  def setUp(self):
-    super().setUp()
-    folder = tempfile.TemporaryDirectory()
-    self.addCleanup(folder.cleanup)
-    self.folder = pathlib.Path(folder.name)
-
-  def build(self, changes=None, *, devices=1):
-    with tiny_run.devices(devices):
-      return assemble.build(tiny_run.config(changes), self.folder)
-
-
-class EncodeTest(_Test):
+class EncodeTest(built_run.Case):
   def test_a_prompt_is_encoded_by_its_template(self):
     parts = self.build(
       {
@@ -47,7 +34,7 @@ class EncodeTest(_Test):
     )
 
 
-class TokenizerTest(_Test):
+class TokenizerTest(built_run.Case):
   def test_it_is_trained_once(self):
     tokenizer = self.build().tokenizer
     file = self.folder / 'tokenizer.model'
@@ -96,7 +83,7 @@ class TokenizerTest(_Test):
       )
 
 
-class SizesTest(_Test):
+class SizesTest(built_run.Case):
   def test_a_mesh_that_is_not_the_devices_is_refused(self):
     with self.assertRaisesRegex(ValueError, r'3 x 1.*--config\.mesh\.data'):
       self.build({'mesh.fsdp': 3, 'learner.micro_batch_rows': 9,
@@ -147,7 +134,7 @@ class SizesTest(_Test):
     self.assertEqual(assemble.row_tokens(longest), 16)
 
 
-class JudgeTest(_Test):
+class JudgeTest(built_run.Case):
   @parameterized.parameters(
     # Of 8 tokens at most, the last 4 cost a quarter each.
     (4, 0.0),
@@ -179,18 +166,12 @@ class JudgeTest(_Test):
     self.assertFalse(judge(tiny_groups.prompt(7), 'I do not know', 4).correct)
 
 
-class GradersTest(_Test):
-  def _jsonl(self, name, problems):
-    path = self.folder / name
-    rows = [{'problem': p, 'answer': a} for p, a in problems]
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-    return str(path)
-
+class GradersTest(built_run.Case):
   def _changes(self, **changes):
     problems = [(f'{i}+1=?', str(i + 1)) for i in range(6)]
     return {
-      'data.source': self._jsonl('train.jsonl', [*problems, ('x', '$$')]),
-      'eval.source': self._jsonl('eval.jsonl', [*problems[1:], ('y', '$$')]),
+      'data.source': self.jsonl('train.jsonl', [*problems, ('x', '$$')]),
+      'eval.source': self.jsonl('eval.jsonl', [*problems[1:], ('y', '$$')]),
       **changes,
     }
 
@@ -245,7 +226,7 @@ class GradersTest(_Test):
       self.assertEqual((found.correctness, found.format), expected)
 
 
-class ParamsTest(_Test):
+class ParamsTest(built_run.Case):
   def test_random_weights_are_those_of_the_seed(self):
     q = {}
     for seed in (0, 1, 0):
@@ -271,7 +252,7 @@ class ParamsTest(_Test):
       np.testing.assert_array_equal(layer['q'], one['block']['q'][i])
 
 
-class ExportTest(_Test):
+class ExportTest(built_run.Case):
   def setUp(self):
     super().setUp()
     self.parts = self.build()

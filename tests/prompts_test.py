@@ -1,38 +1,18 @@
 """Tests of `training.prompts`."""
 
-import json
-import pathlib
-import tempfile
 from unittest import mock
 
 import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
 
+import built_run
 import tiny_run
 from dapo_jax.data import tokenizers
-from dapo_jax.training import assemble, prompts
+from dapo_jax.training import prompts
 
 
-class _Test(parameterized.TestCase):
-  def setUp(self):
-    super().setUp()
-    folder = tempfile.TemporaryDirectory()
-    self.addCleanup(folder.cleanup)
-    self.folder = pathlib.Path(folder.name)
-
-  def build(self, changes=None, *, devices=1):
-    with tiny_run.devices(devices):
-      return assemble.build(tiny_run.config(changes), self.folder)
-
-  def jsonl(self, name, problems):
-    path = self.folder / name
-    rows = [{'problem': p, 'answer': a} for p, a in problems]
-    path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-    return str(path)
-
-
-class DataTest(_Test):
+class DataTest(built_run.Case):
   def test_no_problem_is_both_trained_and_evaluated(self):
     train, held_out = prompts.load(tiny_run.config())
     # 100 sums of two digits; the share held out is met up to chance.
@@ -178,7 +158,7 @@ class DataTest(_Test):
     return str(path)
 
 
-class FittingTest(_Test):
+class FittingTest(built_run.Case):
   @parameterized.parameters(True, False)
   def test_each_prompt_is_encoded_once(self, drop):
     train, held_out = prompts.load(tiny_run.config())
@@ -188,7 +168,7 @@ class FittingTest(_Test):
     self.assertEqual(encode.call_count, len(train) + len(held_out))
 
 
-class MixtureTest(_Test):
+class MixtureTest(built_run.Case):
   def _config(self, mixture, changes=None):
     return tiny_run.config(
       {'data.source': '', 'data.mixture': mixture, **(changes or {})}
@@ -237,7 +217,7 @@ class MixtureTest(_Test):
       prompts.load(self._config(mixed[::-1], {'data.shots': 2}))
 
 
-class StreamOfTest(_Test):
+class StreamOfTest(built_run.Case):
   def test_a_mixture_is_drawn_by_weight(self):
     file = self.jsonl('a.jsonl', [('1?', '1'), ('2?', '2')])
     config = tiny_run.config(

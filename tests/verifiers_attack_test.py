@@ -52,9 +52,11 @@ class AttackTest(parameterized.TestCase):
         pids = [int(line) for line in file.read_text().split()]
         self.assertLen(pids, 3)
       until_s = time.monotonic() + _SLACK_S
-      while not all(map(_is_dead, pids)) and time.monotonic() < until_s:
+      while (
+        not all(map(processes.is_dead, pids)) and time.monotonic() < until_s
+      ):
         time.sleep(0.01)
-      self.assertTrue(all(map(_is_dead, pids)))
+      self.assertTrue(all(map(processes.is_dead, pids)))
 
   def test_64_threads_get_their_own_verdicts_in_order(self):
     found = {}
@@ -78,15 +80,6 @@ class AttackTest(parameterized.TestCase):
     expected = 10 * [_EQUAL, _UNEQUAL]
     expected[7] = _ERROR
     self.assertEqual(found, {i: expected for i in range(64)})
-
-
-def _is_dead(pid):
-  """Whether a process has ended, if its parent has noticed or not."""
-  try:
-    stat = pathlib.Path(f'/proc/{pid}/stat').read_text()
-  except FileNotFoundError:
-    return True
-  return stat.rpartition(')')[2].split()[0] == 'Z'
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@ from concurrent import futures
 import jaxtyping
 from absl.testing import absltest, parameterized
 
+import processes
 import verdict_functions
 from dapo_jax.rewards import verifiers
 
@@ -432,7 +433,8 @@ class ParentTest(_Folder):
   def _assert_no_process_is_left(self):
     pids = {int(line) for line in self._lines()}
     self.assertTrue(
-      _wait_for(lambda: all(_is_dead(pid) for pid in pids)), msg=f'{pids}'
+      _wait_for(lambda: all(processes.is_dead(pid) for pid in pids)),
+      msg=f'{pids}',
     )
 
   def test_killed(self):
@@ -446,15 +448,6 @@ class ParentTest(_Folder):
     self.assertEqual(parent.wait(_SLACK_S), 0)
     self.assertEqual(parent.stdout.read(), b'')
     self._assert_no_process_is_left()
-
-
-def _is_dead(pid):
-  """Whether a process has ended, if its parent has noticed or not."""
-  try:
-    stat = pathlib.Path(f'/proc/{pid}/stat').read_text()
-  except FileNotFoundError:
-    return True
-  return stat.rpartition(')')[2].split()[0] == 'Z'
 
 
 if __name__ == '__main__':
