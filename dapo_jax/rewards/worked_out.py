@@ -42,6 +42,8 @@ _LEAVES = ('number', 'symbol', 'constant')
 def is_worked_out(answer: str, gold: str, problem: str) -> bool:
   """Returns whether an answer that equals the gold one is more than equal.
 
+  One that nests too deep is not; no text makes it raise.
+
   Args:
     answer: the answer as `final_answer.find` returns it.
     gold: the right answer.
@@ -49,6 +51,13 @@ def is_worked_out(answer: str, gold: str, problem: str) -> bool:
   """
   if len(answer) > answer_text.LONGEST_CHARACTERS:
     return True  # an integer: nothing else is right of that length
+  try:
+    return _is_worked_out(answer, gold, problem)
+  except RecursionError:
+    return False
+
+
+def _is_worked_out(answer: str, gold: str, problem: str) -> bool:
   ours, theirs = answer_text.normalize(answer), answer_text.normalize(gold)
   if _spelling(ours) == _spelling(theirs):
     return True
