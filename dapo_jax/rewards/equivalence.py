@@ -52,7 +52,7 @@ def grade(*, response: str, gold: str) -> verdicts.Verdict:
   correct = quick(extracted, gold)
   if correct is None:
     correct = symbolic(extracted, gold)
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)
 
 
 def quick(answer: str, gold: str) -> bool | None:
@@ -74,7 +74,7 @@ def symbolic(answer: str, gold: str) -> bool:
   """Returns whether an answer is right, by algebra where that is needed.
 
   It may take long, and SymPy's import takes a second: call it in a worker
-  process with limits. It is a top-level function of strings, to be pickled.
+  process with limits, which imports it by its name.
 
   Args:
     answer: the answer as `final_answer.find` returns it.

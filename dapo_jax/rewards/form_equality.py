@@ -56,8 +56,10 @@ def same(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
 
 def _spelled_alike(answer: str, gold: str) -> bool:
   """Whether two texts are equal, words in any case."""
-  if answer == gold or not (answer and gold):
-    return bool(answer) and answer == gold
+  if not (answer and gold):
+    return False
+  if answer == gold:
+    return True
   answer_plain, gold_plain = (
     _SILENT.sub(r'\1', _TEXT.sub(r'\1', text)) for text in (answer, gold)
   )
