@@ -47,7 +47,12 @@ _TABLE = {
   for factor, names in factors.items()
   for name in names.split()
 }
-_TABLE |= {'mph': 'mile/hour', 'kph': 'km/hour', 'sq': 'square', 'cu': 'cubic'}
+_ABBREVIATED = {
+  'mph': 'mile/hour',
+  'kph': 'km/hour',
+  'sq': 'square',
+  'cu': 'cubic',
+}
 # Names of one or two letters, which are variables unless they are in \text.
 _BARE = frozenset(
   'per cm mm km kg mg ft yd lb oz hr min sec mph ml usd eur am pm'.split()
@@ -178,14 +183,13 @@ def _canonical(unit: str) -> str:
   words = []
   for word in re.findall(r'\^[23]|/|°[CF]?|[^\W\d_]+|[€£¢]', unit):
     name = word if word in _TABLE else word.lower()
-    name = {'sq': 'square', 'cu': 'cubic'}.get(name, name)
     if name not in _TABLE and len(name) > 2:
       name = re.sub(r's$', '', name)
-    words.append(name)
+    words.append(_ABBREVIATED.get(name, name))
   if words[:1] in (['square'], ['cubic']) and len(words) > 1:
     words = [*words[1:], '^2' if words[0] == 'square' else '^3']
   text = ' '.join(words)
-  return re.sub(r' ?(\^|/) ?', r'\1', text).replace('mph', 'mile/hour')
+  return re.sub(r' ?(\^|/) ?', r'\1', text)
 
 
 def _measure(unit: str) -> tuple[tuple, Fraction] | None:
@@ -193,7 +197,7 @@ def _measure(unit: str) -> tuple[tuple, Fraction] | None:
   dimension, amount = {}, Fraction(1)
   for place, part in enumerate(unit.split('/')):
     name, _, power = part.partition('^')
-    if not isinstance(_TABLE.get(name), tuple) or power not in ('', '2', '3'):
+    if name not in _TABLE or power not in ('', '2', '3'):
       return None
     power = int(power or 1) * (-1 if place else 1)
     kind, factor = _TABLE[name]
