@@ -33,7 +33,6 @@ _OPERATIONS = re.compile(r'[-+*/^!\\]')
 _TO_DO = re.compile(r'\\(?:sum|prod|int|lim)(?![A-Za-z])')
 # A number word, as `units` writes it.
 _SCALED = re.compile(r'\((.+)\)\*\d+')
-_WORDS = re.compile(r'\\text\{([^{}]*)\}')
 _BRACKETS = '()[]{}\\⟨⟩ '
 # Parts of a formula that stand for a value as they are.
 _LEAVES = ('number', 'symbol', 'constant')
@@ -191,7 +190,7 @@ def _is_factor(tree: latex_tree.Tree) -> bool:
 
 def _spelling(text: str) -> str:
   """Returns a text by which words with and without a command are the same."""
-  return _compact(_WORDS.sub(r'\1', text)).lower()
+  return _compact(answer_text.without_commands(text)).lower()
 
 
 def _compact(text: str) -> str:
