@@ -124,15 +124,16 @@ def split(text: str) -> tuple[str, str]:
       # The argument's degrees are not the value's.
       return text, ''
     if found and found['core'].strip():
-      core, unit = _measured(found['core'].strip(), found['unit'], pattern)
+      core, unit = _measured(
+        found['core'].strip(), found['unit'], bare=pattern is _BARE_UNIT
+      )
       if unit is not None:
         return core, unit
   return text, ''
 
 
-def _measured(core: str, unit: str, pattern) -> tuple[str, str | None]:
-  """The number and its unit; None for words that are no unit."""
-  bare = pattern is _BARE_UNIT
+def _measured(core: str, unit: str, *, bare: bool) -> tuple[str, str | None]:
+  """The number and its unit, bare or in a command; None where it is no unit."""
   unit = re.sub(r'\\text\{([^{}]*)\}', r' \1 ', unit).replace('*', ' ')
   words = unit.split()
   if words and words[0].lower() in _SCALES:
