@@ -92,6 +92,15 @@ class NormalizeTest(parameterized.TestCase):
   def test_words(self, text, expected):
     self.assertEqual(answer_text.normalize(text), expected)
 
+  @parameterized.parameters(
+    ('\\text{east}', 'east'),
+    ('5\\text{ cm}^2', '5 cm^2'),
+    ('\\textbf{x}', '\\textbf{x}'),
+    ('\\text{x', '\\text{x'),
+  )
+  def test_words_without_their_command(self, text, expected):
+    self.assertEqual(answer_text.without_commands(text), expected)
+
   def test_doing_it_twice_changes_nothing(self):
     for text in ('1,234', '\\dfrac12', 'x \\le 3', '5 \\text{ cm}', '$29'):
       once = answer_text.normalize(text)

@@ -33,7 +33,7 @@ class AskedTest(parameterized.TestCase):
     '', '$', '$$', '$$$$', '\\[', '$' * 9_999, '(' * 50_000, '1+' * 50_000
   )
   def test_odd_problems_do_no_harm(self, problem):
-    self.assertIsInstance(asked.formulas(problem), set)
+    self.assertIsInstance(asked.formulas(problem), frozenset)
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from absl.testing import absltest, parameterized
@@ -133,11 +134,23 @@ class GradersTest(parameterized.TestCase):
     self.assertEqual(grader.counts(), verifiers.Counts(timeouts=1, errors=0))
     self.assertIn('\\sqrt{8}', grader.last_fault().replace('\\\\', '\\'))
 
-  def test_integers_need_no_process_and_no_sympy(self):
+  def test_integers_need_no_process(self):
     grader = self._grader('equivalence')
-    before = set(sys.modules)
-    grader.grade('\\boxed{34}', _prompt('35'))
-    self.assertNotIn('sympy', set(sys.modules) - before)
+    with mock.patch.object(verifiers, 'Verifiers') as started:
+      for answer in ('34', '35'):
+        verdict = grader.grade(f'\\boxed{{{answer}}}', _prompt('35'))
+        self.assertEqual(verdict.correct, answer == '35')
+    started.assert_not_called()
+
+  @parameterized.parameters(
+    # Right by what stands before the sign; no sum may stand behind it.
+    ('x' + '°' * 1500, True),
+    ('x+1' + '/2' * 290, False),
+  )
+  def test_what_nests_deep_has_a_verdict(self, deep, correct):
+    response = f'\\boxed{{5\\approx {deep}}}'
+    verdict = self._grader('equivalence').grade(response, _prompt('5'))
+    self.assertEqual(verdict.correct, correct)
 
   def test_a_function_of_the_users_says_nothing_of_forms(self):
     grader = self._grader('verdict_functions:graded_by_length')

@@ -84,6 +84,8 @@ class ParseTest(parameterized.TestCase):
     '\\frac1',
     '\\frac123',
     '10!!',
+    '30°°',
+    '30°!',
     '()',
     '2+',
     '1.2.3',

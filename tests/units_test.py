@@ -77,6 +77,7 @@ class RatioTest(parameterized.TestCase):
     # 1000 m in 3600 s.
     ('km/h', 'm/s', Fraction(5, 18)),
     ('mph', 'miles per hour', 1),
+    ('kph', 'km/h', 1),
     ('dollars', 'cents', 100),
     ('degrees', '°', 1),
     ('apples', 'apple', 1),
@@ -94,6 +95,8 @@ class RatioTest(parameterized.TestCase):
     ('miles', 'apples'),
     ('a.m.', 'p.m.'),
     ('°C', '°F'),
+    # Within a word, mph are no miles per hour.
+    ('nymphs', 'nymiles per hour'),
     ('radians', 'degrees'),
     # Two words, of which the second is behind a power.
     ('cm^2 cm', 'm'),

@@ -1,7 +1,9 @@
 """Tests of `dapo_jax.rewards.worked_out`."""
 
+import inspect
 import json
 import pathlib
+import sys
 
 from absl.testing import absltest, parameterized
 
@@ -105,10 +107,23 @@ class WorkedOutTest(parameterized.TestCase):
     # Those that come from other graders' reports are none.
     self.assertEmpty([r['id'] for r in left if r['id'].startswith('g')])
 
-  @parameterized.parameters('', '}{', '\\', '=', ',,,', '(' * 500, '1' * 5000)
+  @parameterized.parameters(
+    *('', '}{', '\\', '=', ',,,', '(' * 500, '1' * 5000),
+    # Deep without brackets.
+    *('x' + '°' * 1500, 'x' + '°!' * 900, '1' + '/2' * 300 + '+x'),
+  )
   def test_odd_texts_do_no_harm(self, text):
     for gold in ('5', 'x', text):
       worked_out.is_worked_out(text, gold, text)
+
+  def test_what_nests_too_deep_for_the_stack_is_not(self):
+    deep = '5\\approx x+1' + '/2' * 290
+    self.assertTrue(worked_out.is_worked_out('5\\approx 5', '5', ''))
+    limit = sys.getrecursionlimit()
+    self.addCleanup(sys.setrecursionlimit, limit)
+    # As if it were asked from far up the stack.
+    sys.setrecursionlimit(len(inspect.stack()) + 400)
+    self.assertFalse(worked_out.is_worked_out(deep, '5', ''))
 
 
 if __name__ == '__main__':

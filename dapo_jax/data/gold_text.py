@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dapo_jax.data import refusals
+from dapo_jax.data import braces, refusals
 
 _MAX_CHARACTERS = 400
 # What may stand around the whole of an answer; the first group stays.
@@ -100,19 +100,9 @@ def _inner(text: str) -> str:
   while True:
     text = text.strip()
     found = [m for m in (p.fullmatch(text) for p in _AROUND) if m]
-    if not found or not _is_balanced(found[0][1]):
+    if not found or not braces.all_closed(found[0][1]):
       return text
     text = found[0][1]
-
-
-def _is_balanced(text: str) -> bool:
-  """Says whether no brace closes before it was opened."""
-  depth = 0
-  for character in text:
-    depth += (character == '{') - (character == '}')
-    if depth < 0:
-      return False
-  return depth == 0
 
 
 def _without_unit(text: str) -> tuple[str, str]:

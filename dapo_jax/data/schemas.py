@@ -16,7 +16,7 @@ A field that is null is none: parquet has every field in every row.
 import re
 from typing import Any, NamedTuple
 
-from dapo_jax.data import fields, instructions, records
+from dapo_jax.data import braces, fields, instructions, records
 
 _TEXTS = ('problem', 'prompt', 'messages', 'question')
 _GSM8K_ANSWER = re.compile(r'^#### *(\S.*?)\s*\Z', re.MULTILINE)
@@ -27,7 +27,6 @@ _LEVEL = re.compile(r'(?:Level )?([0-9])')
 # MATH has a few boxes of another name, and without braces.
 _BOX = re.compile(r'\\(?:boxed|fbox)(?![A-Za-z])\s*')
 _BARE = re.compile(r'[^{}$]*(?=\$)')
-_BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
 class Problem(NamedTuple):
@@ -158,10 +157,5 @@ def last_boxed(text: str) -> str:
   if not text.startswith('{', start):
     bare = _BARE.match(text, start)
     return bare[0].strip() if bare else ''
-  start += 1
-  depth = 1
-  for brace in _BRACES.finditer(text, start):
-    depth += {'{': 1, '}': -1}.get(brace[0], 0)
-    if not depth:
-      return text[start : brace.start()]
-  return ''
+  end = braces.closing(text, start + 1)
+  return text[start + 1 : end] if end >= 0 else ''

@@ -110,6 +110,7 @@ _TEXT = re.compile(
   r'\\(?:text(?:bf|it|rm|sf|tt|sc|up|normal|md)?|mbox|hbox)\s*'
   r'\{\s*(?:\\text\{([^{}]*)\}|([^{}]*))\s*\}'
 )
+_KEPT_TEXT = re.compile(r'\\text\{([^{}]*)\}')
 _JOINER = re.compile(r',?\s*(?<![A-Za-z\\])(and|or)(?![A-Za-z])\s*', re.I)
 _OPTION = re.compile(r'[A-J]\.')
 _JOINED = {'and': '∧', 'or': '∨'}
@@ -140,6 +141,11 @@ def normalize(text: str, *, thousands: bool = True) -> str:
   for old, new in _OPERATORS.items():
     text = text.replace(old, new)
   return _trimmed(_GAP.sub('', _SPACES.sub(' ', text)))
+
+
+def without_commands(text: str) -> str:
+  r"""Returns an answer in the one spelling with its words outside `\text`."""
+  return _KEPT_TEXT.sub(r'\1', text)
 
 
 def _with_numbers(text: str, thousands: bool) -> str:

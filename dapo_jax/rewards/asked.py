@@ -5,6 +5,7 @@ Formulas are compared as trees: `\sqrt8` is `\sqrt{8}`, and `1+x` is `x+1`.
 Host only.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -21,6 +22,8 @@ _RELATIONS = re.compile(r'[=≈≠<>≤≥∈,;?:]|\\text\{[^{}]*\}')
 _UNORDERED = ('sum', 'product')
 # Characters of a problem that are looked at.
 _LONGEST_CHARACTERS = 20_000
+# Problems whose formulas are kept: every response to one asks for them.
+_KEPT_PROBLEMS = 1024
 
 
 def canonical(tree: latex_tree.Tree) -> latex_tree.Tree:
@@ -31,7 +34,8 @@ def canonical(tree: latex_tree.Tree) -> latex_tree.Tree:
   return tree._replace(parts=parts)
 
 
-def formulas(problem: str) -> set[latex_tree.Tree]:
+@functools.lru_cache(_KEPT_PROBLEMS)
+def formulas(problem: str) -> frozenset[latex_tree.Tree]:
   """Returns the formulas of a problem and their parts, all `canonical`.
 
   What is not set as mathematics counts too, if it stands between words.
@@ -45,7 +49,7 @@ def formulas(problem: str) -> set[latex_tree.Tree]:
       tree = latex_parser.parse(side.strip(' .'))
       if tree is not None:
         found.update(_parts(canonical(tree)))
-  return found
+  return frozenset(found)
 
 
 def _parts(tree: latex_tree.Tree) -> Iterator[latex_tree.Tree]:

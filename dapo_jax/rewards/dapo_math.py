@@ -70,7 +70,7 @@ def score(
   expected = normalize(gold)
   says_something = expected not in ('', answers.NO_ANSWER)
   correct = says_something and extracted == expected
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)
 
 
 def _strictly(response: str, gold: str) -> verdicts.Verdict:
@@ -85,7 +85,7 @@ def _strictly(response: str, gold: str) -> verdicts.Verdict:
       extracted = tail[start + len(_BOX) : at]
       break
   correct = gold not in ('', answers.NO_ANSWER) and extracted == gold
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)
 
 
 def normalize(answer: str) -> str:

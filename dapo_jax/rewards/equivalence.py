@@ -15,6 +15,7 @@ Host only.
 
 import re
 
+from dapo_jax.data import braces
 from dapo_jax.rewards import (
   answer_text,
   answers,
@@ -34,7 +35,6 @@ _SAYS_SOMETHING = re.compile(r'[^\W_]|[∞∅]')
 # Behind a comma it tells a list, 120, 135, from a number, but not two texts.
 _SPACED = re.compile(r'\d,\s+\S')
 _COMMA = re.compile(r'\s*,\s*')
-_BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 
 
 def grade(*, response: str, gold: str) -> verdicts.Verdict:
@@ -52,7 +52,7 @@ def grade(*, response: str, gold: str) -> verdicts.Verdict:
   correct = quick(extracted, gold)
   if correct is None:
     correct = symbolic(extracted, gold)
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)
 
 
 def quick(answer: str, gold: str) -> bool | None:
@@ -74,7 +74,7 @@ def symbolic(answer: str, gold: str) -> bool:
   """Returns whether an answer is right, by algebra where that is needed.
 
   It may take long, and SymPy's import takes a second: call it in a worker
-  process with limits. It is a top-level function of strings, to be pickled.
+  process with limits, which imports it by its name.
 
   Args:
     answer: the answer as `final_answer.find` returns it.
@@ -102,8 +102,8 @@ def _compared(
   ]
   if not all(_SAYS_SOMETHING.search(text) for text in texts):
     return False
-  if not _is_closed(texts[1]):
-    return False
+  if not braces.all_closed(texts[1]):
+    return False  # a gold that is cut off is no answer
   letter, chosen = options.letter(texts[1]), options.chosen(texts[0])
   if letter and chosen:
     return letter == chosen
@@ -112,16 +112,6 @@ def _compared(
   texts[0] = options.without_letter(*texts)
   forms = [form_reader.read(text) for text in texts]
   return form_equality.same(*forms, oracle)
-
-
-def _is_closed(text: str) -> bool:
-  """Whether every brace is closed: a gold that is cut off is no answer."""
-  depth = 0
-  for brace in _BRACES.finditer(text):
-    depth += {'{': 1, '}': -1}.get(brace[0], 0)
-    if depth < 0:
-      return False
-  return not depth
 
 
 def _quickly_equal(answer: str, gold: str) -> bool | None:

@@ -11,6 +11,7 @@ Host only.
 
 import re
 
+from dapo_jax.data import braces
 from dapo_jax.rewards import answers
 
 # What a tokenizer may leave at the end.
@@ -22,7 +23,6 @@ _BOX = re.compile(r'\\(?:boxed|fbox)\s*\{')
 # TeX lets a box without braces hold what follows; here that is a number, so
 # that the word in a sentence is none.
 _BARE_BOX = re.compile(r'\\(?:boxed|fbox)\s*(-?\d[\d,]*(?:\.\d+)?)')
-_BRACES = re.compile(r'\\.|[{}]', re.DOTALL)
 _LABEL = r'answer(?:\s+is)?[*_ \t]*[:\uff1a]'
 _LINE = re.compile(rf'{_LABEL}[*_\s]*((?:(?!{_LABEL})[^\n])*)', re.IGNORECASE)
 # A heading, the answer below it.
@@ -99,12 +99,8 @@ def _closed(text: str, start: int) -> tuple[int, str]:
   opened = _BOX.match(text, start)
   if not opened:
     return 0, ''
-  depth = 1
-  for brace in _BRACES.finditer(text, opened.end()):
-    depth += {'{': 1, '}': -1}.get(brace[0], 0)
-    if not depth:
-      return brace.end(), text[opened.end() : brace.start()]
-  return 0, ''
+  end = braces.closing(text, opened.end())
+  return (end + 1, text[opened.end() : end]) if end >= 0 else (0, '')
 
 
 def _line(text: str) -> tuple[int, str]:

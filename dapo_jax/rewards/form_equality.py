@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dapo_jax.rewards import (
   answer_form,
+  answer_text,
   quantity_equality,
   three_valued,
 )
@@ -32,7 +33,6 @@ class Oracle(NamedTuple):
 _SYMBOL = re.compile(r"(?:[A-Za-z]|[A-Z]{2,4}|\\[a-z]+)(?:_\w)?'*")
 # Spaces but between digits, braces around one letter or digit.
 _SILENT = re.compile(r'(?<!\d) | (?!\d)|(?<=[\^_A-Za-z])\{(\w)\}')
-_TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 
 def same(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
@@ -56,10 +56,13 @@ def same(answer: Form, gold: Form, oracle: Oracle) -> bool | None:
 
 def _spelled_alike(answer: str, gold: str) -> bool:
   """Whether two texts are equal, words in any case."""
-  if answer == gold or not (answer and gold):
-    return bool(answer) and answer == gold
+  if not (answer and gold):
+    return False
+  if answer == gold:
+    return True
   answer_plain, gold_plain = (
-    _SILENT.sub(r'\1', _TEXT.sub(r'\1', text)) for text in (answer, gold)
+    _SILENT.sub(r'\1', answer_text.without_commands(text))
+    for text in (answer, gold)
   )
   in_text = '\\text' in answer + gold and len(gold_plain) > 1
   is_word = re.search('[A-Za-z]{4}', gold_plain)

@@ -10,6 +10,7 @@ import re
 
 from dapo_jax.rewards import (
   answer_form,
+  answer_text,
   latex_tokens,
   relations,
   text_parts,
@@ -279,7 +280,7 @@ def _ratio(text: str) -> Form | None:
 
 
 def _words(text: str) -> Form | None:
-  plain = re.sub(r'\\text\{([^{}]*)\}', r'\1', text)
+  plain = answer_text.without_commands(text)
   if plain.lower() in _NUMBERS:
     return Form('formula', str(_NUMBERS.index(plain.lower())))
   if plain.replace(' ', '').lower() in _NONE:

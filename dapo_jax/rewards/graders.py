@@ -99,7 +99,7 @@ def _by_meaning(
   correct = correct and worked_out.is_worked_out(
     extracted, prompt.gold, prompt.messages[-1].content
   )
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)
 
 
 def _by_dapo(
@@ -124,4 +124,4 @@ def _by_task(
   correct = extracted != answers.NO_ANSWER and pools.equal(
     _SOLVES, extracted, task
   )
-  return verdicts.Verdict(1.0 if correct else -1.0, correct, extracted)
+  return verdicts.of(correct, extracted)

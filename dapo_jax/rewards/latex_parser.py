@@ -138,7 +138,8 @@ def _power(tokens: list[str], bars: bool) -> Tree:
     mark = tokens.pop()
     if mark == '^':
       return Tree('power', None, (tree, _exponent(tokens, bars)))
-    if mark == '!' and tokens[-1] == '!':
+    # Marks in any number would nest without a bracket that is counted.
+    if tree.op == 'degrees' or (mark == '!' and tokens[-1] == '!'):
       raise _Refused
     tree = Tree({'!': 'factorial', '°': 'degrees'}[mark], None, (tree,))
   return tree

@@ -5,6 +5,8 @@ Host only.
 
 import re
 
+from dapo_jax.rewards import answer_text
+
 _OPTION = (
   r'(?:(?:[Tt]he )?(?:[Oo]ption|[Cc]hoice) ?)?(?P<open>\(?)(?P<letter>[A-J])'
   r'(?P<close>[).:]*)(?P<rest>.*)'
@@ -13,7 +15,6 @@ _OPTION = (
 _OTHER = re.compile(r'\([A-Ja-j]\)|(?:^|[∨∧,;/|])[ (]*[A-J](?![A-Za-z])')
 # An option in parentheses, and what stands behind it.
 _DRESSED = re.compile(r'(?:\\text\{\(([A-J])\)\}|\(([A-J])\))(.+)', re.DOTALL)
-_TEXT = re.compile(r'\\text\{([^{}]*)\}')
 
 
 def letter(text: str) -> str | None:
@@ -56,7 +57,7 @@ def without_letter(text: str, gold: str) -> str:
 
 
 def _found(text: str, flags: int = 0) -> re.Match | None:
-  plain = _TEXT.sub(r'\1', text)
+  plain = answer_text.without_commands(text)
   found = re.fullmatch(_OPTION, plain, re.DOTALL | flags)
   closed = found and (not found['open'] or ')' in found['close'])
   return found if closed else None

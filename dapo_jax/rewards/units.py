@@ -47,7 +47,12 @@ _TABLE = {
   for factor, names in factors.items()
   for name in names.split()
 }
-_TABLE |= {'mph': 'mile/hour', 'kph': 'km/hour', 'sq': 'square', 'cu': 'cubic'}
+_ABBREVIATED = {
+  'mph': 'mile/hour',
+  'kph': 'km/hour',
+  'sq': 'square',
+  'cu': 'cubic',
+}
 # Names of one or two letters, which are variables unless they are in \text.
 _BARE = frozenset(
   'per cm mm km kg mg ft yd lb oz hr min sec mph ml usd eur am pm'.split()
@@ -119,15 +124,16 @@ def split(text: str) -> tuple[str, str]:
       # The argument's degrees are not the value's.
       return text, ''
     if found and found['core'].strip():
-      core, unit = _measured(found['core'].strip(), found['unit'], pattern)
+      core, unit = _measured(
+        found['core'].strip(), found['unit'], bare=pattern is _BARE_UNIT
+      )
       if unit is not None:
         return core, unit
   return text, ''
 
 
-def _measured(core: str, unit: str, pattern) -> tuple[str, str | None]:
-  """The number and its unit; None for words that are no unit."""
-  bare = pattern is _BARE_UNIT
+def _measured(core: str, unit: str, *, bare: bool) -> tuple[str, str | None]:
+  """The number and its unit, bare or in a command; None where it is no unit."""
   unit = re.sub(r'\\text\{([^{}]*)\}', r' \1 ', unit).replace('*', ' ')
   words = unit.split()
   if words and words[0].lower() in _SCALES:
@@ -178,14 +184,13 @@ def _canonical(unit: str) -> str:
   words = []
   for word in re.findall(r'\^[23]|/|°[CF]?|[^\W\d_]+|[€£¢]', unit):
     name = word if word in _TABLE else word.lower()
-    name = {'sq': 'square', 'cu': 'cubic'}.get(name, name)
     if name not in _TABLE and len(name) > 2:
       name = re.sub(r's$', '', name)
-    words.append(name)
+    words.append(_ABBREVIATED.get(name, name))
   if words[:1] in (['square'], ['cubic']) and len(words) > 1:
     words = [*words[1:], '^2' if words[0] == 'square' else '^3']
   text = ' '.join(words)
-  return re.sub(r' ?(\^|/) ?', r'\1', text).replace('mph', 'mile/hour')
+  return re.sub(r' ?(\^|/) ?', r'\1', text)
 
 
 def _measure(unit: str) -> tuple[tuple, Fraction] | None:
@@ -193,7 +198,7 @@ def _measure(unit: str) -> tuple[tuple, Fraction] | None:
   dimension, amount = {}, Fraction(1)
   for place, part in enumerate(unit.split('/')):
     name, _, power = part.partition('^')
-    if not isinstance(_TABLE.get(name), tuple) or power not in ('', '2', '3'):
+    if name not in _TABLE or power not in ('', '2', '3'):
       return None
     power = int(power or 1) * (-1 if place else 1)
     kind, factor = _TABLE[name]

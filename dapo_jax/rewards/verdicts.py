@@ -14,3 +14,8 @@ class Verdict(NamedTuple):
   correct: bool
   # The answer as it was compared; `answers.NO_ANSWER` when there was none.
   extracted: str
+
+
+def of(correct: bool, extracted: str) -> Verdict:
+  """Returns the verdict of a grader of ours (DAPO eq. 7)."""
+  return Verdict(1.0 if correct else -1.0, correct, extracted)

@@ -12,8 +12,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from dapo_jax.rewards import verifier_worker
+
+# Says if (answer, gold) are equal; MODULE:NAME of one that only the processes
+# are to import.
+Function = Callable[[str, str], bool] | str
 
 # The longest time that loading the function may take, [s].
 _LOAD_S = 60.0
@@ -132,6 +137,27 @@ class Worker:
     except (EOFError, OSError) as error:
       raise EndedError(_exit_text(self.end())) from error
     return reply
+
+
+def module_and_name(function: Function) -> tuple[str, str]:
+  """Returns from where a process can import a function.
+
+  Raises:
+    ValueError: it is not at the top of a module that can be imported.
+  """
+  if isinstance(function, str):
+    module, _, name = function.partition(':')
+    return module, name
+  module = getattr(function, '__module__', None)
+  name = getattr(function, '__qualname__', None)
+  # A dot is in the names of methods and of functions within functions.
+  is_found = name and '.' not in name and '<' not in name
+  if not module or not is_found or module == '__main__':
+    raise ValueError(
+      f'the function of the verifiers ({function!r}) must be defined at the '
+      'top of a module other than the main one: worker processes import it'
+    )
+  return module, name
 
 
 def _exit_text(code: int) -> str:

@@ -10,16 +10,14 @@ Host only.
 import collections
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent import futures
 from typing import Literal, NamedTuple
 
 from dapo_jax.rewards import verifier_process
 
 Pair = tuple[str, str]  # answer, gold
-# Says if (answer, gold) are equal; MODULE:NAME of one that only the processes
-# are to import.
-Function = Callable[[str, str], bool] | str
+Function = verifier_process.Function
 
 # The longest wait for the processes to end, [s].
 _CLOSE_S = 5.0
@@ -92,7 +90,7 @@ class Verifiers:
       process_verdicts=process_verdicts,
       known_pairs=known_pairs,
     )
-    self._function = _module_and_name(function)
+    self._function = verifier_process.module_and_name(function)
     self._limit_s = limit_s
     self._memory_gib = memory_gib
     self._process_verdicts = process_verdicts
@@ -292,27 +290,6 @@ def _check_positive(**numbers: int | float) -> None:
   for name, number in numbers.items():
     if not number > 0:
       raise ValueError(f'{name} ({number:g}) must be above 0')
-
-
-def _module_and_name(function: Function) -> tuple[str, str]:
-  """Returns from where a process can import a function.
-
-  Raises:
-    ValueError: it is not at the top of a module that can be imported.
-  """
-  if isinstance(function, str):
-    module, _, name = function.partition(':')
-    return module, name
-  module = getattr(function, '__module__', None)
-  name = getattr(function, '__qualname__', None)
-  # A dot is in the names of methods and of functions within functions.
-  is_found = name and '.' not in name and '<' not in name
-  if not module or not is_found or module == '__main__':
-    raise ValueError(
-      f'the function of the verifiers ({function!r}) must be defined at the '
-      'top of a module other than the main one: worker processes import it'
-    )
-  return module, name
 
 
 def _fault_text(pair: Pair | None, fault: str) -> str:
