@@ -1,4 +1,4 @@
-"""What the tests of a run's parts share: a folder, and the parts built in it."""
+"""What the tests of a run's parts share: a folder, and parts built in it."""
 
 import json
 import pathlib

@@ -8,6 +8,7 @@ import time
 
 from absl.testing import absltest, parameterized
 
+import processes
 import verdict_functions
 from dapo_jax.rewards import verifiers
 
@@ -56,7 +57,7 @@ class AttackTest(parameterized.TestCase):
         not all(map(processes.is_dead, pids)) and time.monotonic() < until_s
       ):
         time.sleep(0.01)
-      self.assertTrue(all(map(processes.is_dead, pids)))
+      self.assertTrue(are_dead())
 
   def test_64_threads_get_their_own_verdicts_in_order(self):
     found = {}
