@@ -52,10 +52,9 @@ class AttackTest(parameterized.TestCase):
         self.assertEqual(pool.verdict('fork and sleep', str(file)), _EQUAL)
         pids = [int(line) for line in file.read_text().split()]
         self.assertLen(pids, 3)
+      are_dead = lambda: all(map(processes.is_dead, pids))
       until_s = time.monotonic() + _SLACK_S
-      while (
-        not all(map(processes.is_dead, pids)) and time.monotonic() < until_s
-      ):
+      while not are_dead() and time.monotonic() < until_s:
         time.sleep(0.01)
       self.assertTrue(are_dead())
 
