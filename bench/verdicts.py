@@ -3,15 +3,16 @@
     python bench/verdicts.py [--problems=FILE] [--pairs=8192] [--reps=5]
 
 Three numbers, each the median of the repetitions: the import of all of
-`dapo_jax.rewards` in a new interpreter; integers, as AIME's answers are, from
-the response to the verdict in one process; and a mix of answers, of which
-worker processes judge what plain Python leaves undecided. One half of the mix,
-or as many as there are, are a problem's own answer in one of several spellings,
-the others another problem's. No pair is there twice. Every repetition has new
-workers, which have imported SymPy before the clock starts.
+`dapo_jax.rewards` in a new interpreter; integers, as AIME's answers are; and a
+mix of answers. All are graded as in a run, by the grader `equivalence` in four
+threads, which hand what plain Python leaves undecided to worker processes. One
+half of the mix, or as many as there are, are a problem's own answer in one of
+several spellings, the others another problem's. No pair is there twice. Every
+repetition has new workers, which have imported SymPy before the clock starts.
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import pathlib
@@ -20,16 +21,21 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent import futures
 from typing import NamedTuple
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
+from dapo_jax.data import records  # noqa: E402
 from dapo_jax.rewards import (  # noqa: E402
-  equivalence,
   final_answer,
-  verifiers,
+  graders,
+  verifier_pools,
 )
+
+# Those of `rollout.grading`.
+_THREADS = 4
 
 # What stands before an answer; a model's response is longer, and the search
 # for its answer takes its part of the time.
@@ -69,12 +75,11 @@ class Pair(NamedTuple):
   gold: str
 
 
-class Mix(NamedTuple):
-  """What a batch of all kinds of answers took."""
+class Batch(NamedTuple):
+  """What the verdicts on a batch took."""
 
   seconds: float
   right: int
-  left: int  # to the worker processes
   without: int  # a verdict
 
 
@@ -127,30 +132,28 @@ def import_s() -> float:
   return float(seconds)
 
 
-def grade_s(pairs: list[Pair]) -> float:
-  """Returns how long the verdicts take in this process, [s]."""
-  start_s = time.perf_counter()
-  for pair in pairs:
-    equivalence.grade(response=pair.response, gold=pair.gold)
-  return time.perf_counter() - start_s
-
-
-def judge(pairs: list[Pair], *, processes: int) -> Mix:
-  """Returns what the verdicts take with worker processes."""
-  with verifiers.Verifiers(
-    equivalence.symbolic, processes=processes, process_verdicts=100_000
-  ) as pool:
+def graded(pairs: list[Pair], *, processes: int) -> Batch:
+  """Returns what the verdicts on a batch take."""
+  limits = verifier_pools.Limits(processes, limit_s=5.0, memory_gib=1.0)
+  grader = graders.make('equivalence', limits)
+  grade = lambda pair: grader.grade(pair.response, _prompt(pair.gold)).correct
+  with (
+    contextlib.closing(grader),
+    futures.ThreadPoolExecutor(_THREADS) as threads,
+  ):
     # So many that no process is left out.
-    pool.verdicts((f'\\sqrt{{{i}}}', 'x') for i in range(99 * processes))
+    warm = [
+      Pair(f'\\boxed{{\\sqrt{{{i}}}}}', 'x') for i in range(99 * processes)
+    ]
+    list(threads.map(grade, [Pair(root, 'x') for root in roots]))
     start_s = time.perf_counter()
-    found = [(final_answer.find(pair.response), pair.gold) for pair in pairs]
-    quick = [equivalence.quick(*pair) for pair in found]
-    left = [p for p, known in zip(found, quick, strict=True) if known is None]
-    outcomes = pool.verdicts(left)
-    seconds = time.perf_counter() - start_s
-  right = quick.count(True) + sum(outcome.equal for outcome in outcomes)
-  without = sum(outcome.status != 'ok' for outcome in outcomes)
-  return Mix(seconds, right, len(left), without)
+    right = sum(threads.map(grade, pairs))
+    return Batch(time.perf_counter() - start_s, right, sum(grader.counts()))
+
+
+def _prompt(gold: str) -> records.Prompt:
+  message = records.Message('user', 'What is the value that is asked for?')
+  return records.Prompt('', '', (message,), gold, '')
 
 
 def main() -> None:
@@ -168,22 +171,17 @@ def main() -> None:
   args = parser.parse_args()
   golds, reps = answers(args.problems), range(args.reps)
   print(f'import    {statistics.median(import_s() for _ in reps):10.3f} s')
-  pairs = integers(args.pairs)
-  seconds = statistics.median(grade_s(pairs) for _ in reps)
-  print(f'integers  {args.pairs / seconds:10,.0f} verdicts/s')
-  mixes = [
-    judge(
-      mixture(golds, args.pairs, random.Random(rep)), processes=args.processes
+  for name, batches in (
+    ('integers', [integers(args.pairs) for _ in reps]),
+    ('mix', [mixture(golds, args.pairs, random.Random(rep)) for rep in reps]),
+  ):
+    found = sorted(graded(b, processes=args.processes) for b in batches)
+    batch = found[len(found) // 2]
+    print(
+      f'{name:9} {args.pairs / batch.seconds:10,.0f} verdicts/s; of '
+      f'{args.pairs:,} pairs {batch.right:,} are right, {batch.without:,} have '
+      'no verdict'
     )
-    for rep in reps
-  ]
-  mix = sorted(mixes)[len(mixes) // 2]
-  print(
-    f'mix       {args.pairs / mix.seconds:10,.0f} verdicts/s; of '
-    f'{args.pairs:,} pairs of {len(golds)} answers {mix.right:,} are right, '
-    f'{args.processes} processes judged {mix.left:,}, '
-    f'{mix.without:,} have no verdict'
-  )
 
 
 if __name__ == '__main__':
