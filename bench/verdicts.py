@@ -142,9 +142,7 @@ def graded(pairs: list[Pair], *, processes: int) -> Batch:
     futures.ThreadPoolExecutor(_THREADS) as threads,
   ):
     # So many that no process is left out.
-    warm = [
-      Pair(f'\\boxed{{\\sqrt{{{i}}}}}', 'x') for i in range(99 * processes)
-    ]
+    roots = [f'\\boxed{{\\sqrt{{{i}}}}}' for i in range(99 * processes)]
     list(threads.map(grade, [Pair(root, 'x') for root in roots]))
     start_s = time.perf_counter()
     right = sum(threads.map(grade, pairs))
