@@ -18,7 +18,13 @@ from absl.testing import absltest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dapo_jax.rewards import answers, equivalence, final_answer, verifiers
+from dapo_jax.rewards import (
+  answers,
+  equivalence,
+  final_answer,
+  verifiers,
+  worked_out,
+)
 
 _DATA = pathlib.Path(__file__).resolve().parent / 'data'
 _CASES = json.loads((_DATA / 'grading_cases.json').read_text(encoding='utf-8'))
@@ -227,8 +233,11 @@ class FuzzTest(absltest.TestCase):
         start_s = time.perf_counter()
         answer = final_answer.find(response)
         verdict = equivalence.quick(answer, gold)
+        # The response stands for a problem, which it may be cut from.
+        is_done = worked_out.is_worked_out(answer, gold, response)
         slowest_s[0] = max(slowest_s[0], time.perf_counter() - start_s)
         self.assertIsInstance(answer, str)
+        self.assertIsInstance(is_done, bool)
         self.assertIn(verdict, (True, False, None))
         self.assertEqual(final_answer.find(response), answer)
         self.assertIs(equivalence.quick(answer, gold), verdict)
