@@ -16,7 +16,14 @@ from absl.testing import absltest
 import source_tree
 from dapo_jax import config_keys
 
-_READERS = ('dapo_jax/main.py', 'dapo_jax/planning/', 'dapo_jax/training/')
+_READERS = (
+  'dapo_jax/main.py',
+  'dapo_jax/run_commands.py',
+  'dapo_jax/model_commands.py',
+  'dapo_jax/data_command.py',
+  'dapo_jax/planning/',
+  'dapo_jax/training/',
+)
 # Methods of a configuration that read no key in particular.
 _METHODS = ('to_dict',)
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
