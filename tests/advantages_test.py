@@ -213,6 +213,13 @@ class MetricsTest(absltest.TestCase):
     self.assertEqual(metrics['advantage/used_frac'], 0.75)
     self.assertEqual(metrics['advantage/abs_mean'], 0.375)
 
+  def test_a_response_ended_by_a_stop_string_is_not_left_out(self):
+    ends = ['stop', 'eos', 'length', 'stop']
+    group = tiny_groups.group((1, 0, 0, 0), finish=ends)
+    config = tiny_run.config({'overlong.truncated': 'masked'})
+    found = advantages.of_groups([group], _rewards([group]), {}, config)
+    self.assertEqual(found.values.tolist(), [[1.5, -0.5, 0.0, -0.5]])
+
   def test_visits_are_counted_of_the_trained_prompts(self):
     group = tiny_groups.group((1, 0, 0, 0))
     config = tiny_run.config({'advantage.estimator': 'smooth'})

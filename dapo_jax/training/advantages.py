@@ -101,7 +101,7 @@ def _carries(
   """Returns which responses carry an advantage."""
   masked = config.overlong.truncated == 'masked'
   found = np.array(
-    [[r.finish == 'eos' or not masked for r in g.responses] for g in groups]
+    [[not (masked and r.is_truncated) for r in g.responses] for g in groups]
   )
   if config.filter.enabled:
     found &= np.array([[dynamic_sampling.has_signal(g)] for g in groups])
