@@ -101,7 +101,7 @@ class GatherTest(absltest.TestCase):
     self.trainer = _trainer()
     params = assemble.initial_params(self.trainer.config, self.trainer.parts)
     self.params = self.trainer.parts.to_engine(params)
-    self.totals = meter.Meter(lambda: verifiers.Counts(0, 0))
+    self.metered = meter.Meter(lambda: verifiers.Counts(0, 0))
     self.chunks = []
 
   def _gather(self, first_ordinal=0, **changes):
@@ -109,7 +109,7 @@ class GatherTest(absltest.TestCase):
       self.trainer._replace(**changes),
       self.params,
       first_ordinal=first_ordinal,
-      totals=self.totals,
+      metered=self.metered,
       on_chunk=lambda *chunk: self.chunks.append(chunk),
       check=lambda: None,
     )
@@ -175,18 +175,18 @@ class GatherTest(absltest.TestCase):
   def test_totals_are_those_of_both_rounds(self):
     filled = self._gather()
     self.assertEqual(filled.tally.rounds, 2)
-    found = self.totals.metrics()
+    found = self.metered.totals().metrics()
     # A prompt is prefilled once for its 4 samples.
     self.assertEqual(found['sampler/prefill_count'], 12)
     sampled = sum(len(t) for ts in self._texts(filled).values() for t in ts)
-    self.assertBetween(self.totals.tokens, sampled + 1, 48 * 8)
+    self.assertBetween(self.metered.totals().tokens, sampled + 1, 48 * 8)
     self.assertGreater(found['time/reward_s'], 0)
 
   def test_every_chunk_is_shown_with_the_rounds_before_it(self):
     self._gather()
     totals, reports, tallies = zip(*self.chunks, strict=True)
-    self.assertEqual({id(t) for t in totals}, {id(self.totals)})
-    self.assertEqual(sum(r.tokens for r in reports), self.totals.tokens)
+    self.assertEqual({id(t) for t in totals}, {id(self.metered)})
+    self.assertEqual(sum(r.tokens for r in reports), self.metered.totals().tokens)
     rounds = [t.rounds for t in tallies]
     self.assertEqual(sorted(set(rounds)), [0, 1])
     self.assertEqual(rounds, sorted(rounds))
@@ -197,7 +197,7 @@ class GatherTest(absltest.TestCase):
         self.trainer,
         self.params,
         first_ordinal=0,
-        totals=self.totals,
+        metered=self.metered,
         on_chunk=lambda *_: 1 / 0,
         check=lambda: None,
       )
@@ -217,7 +217,7 @@ class GatherTest(absltest.TestCase):
     checks, judge = [], self._hanging_judge()
 
     def check():
-      checks.append(self.totals.metrics()['time/reward_wait_s'])
+      checks.append(self.metered.totals().metrics()['time/reward_wait_s'])
       if len(checks) == 3:
         raise interrupt.Interrupted
 
@@ -226,7 +226,7 @@ class GatherTest(absltest.TestCase):
         self.trainer._replace(parts=self.trainer.parts._replace(judge=judge)),
         self.params,
         first_ordinal=0,
-        totals=self.totals,
+        metered=self.metered,
         on_chunk=lambda *_: None,
         check=check,
       )

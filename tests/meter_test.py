@@ -31,8 +31,8 @@ class MeterTest(absltest.TestCase):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add(_report())
     totals.add(_report(steps=5, tokens=5, prefills=0, seconds=1.5, host_s=0.5))
-    self.assertEqual(totals.tokens, 35)
-    found = totals.metrics()
+    self.assertEqual(totals.totals().tokens, 35)
+    found = totals.totals().metrics()
     self.assertEqual(found['sampler/decode_steps_count'], 15)
     self.assertEqual(found['sampler/prefill_count'], 2)
     # 35 tokens in 2 s, in 15 steps of 4 slots.
@@ -45,8 +45,8 @@ class MeterTest(absltest.TestCase):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add(_report())
     totals.add(_report(evicted=2, lost_tokens=12))
-    self.assertEqual(totals.tokens, 48)
-    found = totals.metrics()
+    self.assertEqual(totals.totals().tokens, 48)
+    found = totals.totals().metrics()
     self.assertEqual(found['sampler/tokens_per_s'], 48)
     self.assertEqual(found['sampler/evicted_count'], 2)
     self.assertEqual(found['sampler/lost_tokens_frac'], 12 / 60)
@@ -54,9 +54,9 @@ class MeterTest(absltest.TestCase):
 
   def test_nothing_yet_is_no_division_by_0(self):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
-    self.assertEqual(totals.tokens_per_s, 0.0)
-    self.assertEqual(totals.slots_busy_frac, 0.0)
-    totals.metrics()
+    self.assertEqual(totals.totals().tokens_per_s, 0.0)
+    self.assertEqual(totals.totals().slots_busy_frac, 0.0)
+    totals.totals().metrics()
 
   def test_grading_is_timed_and_not_changed(self):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
@@ -74,7 +74,7 @@ class MeterTest(absltest.TestCase):
       self.assertIs(timed(prompt, 'text', 3), verdict)
       timed(prompt, 'text', 4)
     self.assertEqual(asked, [(prompt, 'text', 3), (prompt, 'text', 4)])
-    self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
+    self.assertEqual(totals.totals().metrics()['time/reward_s'], 0.75)
 
   def test_no_thread_s_time_is_lost(self):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
@@ -95,13 +95,13 @@ class MeterTest(absltest.TestCase):
 
     with mock.patch.object(time, 'perf_counter', clock):
       timed(tiny_groups.prompt(0), '', 3)
-    self.assertEqual(totals.metrics()['time/reward_s'], 0.75)
+    self.assertEqual(totals.totals().metrics()['time/reward_s'], 0.75)
 
   def test_waits_add_up(self):
     totals = meter.Meter(lambda: verifiers.Counts(0, 0))
     totals.add_wait(1.5)
     totals.add_wait(0.25)
-    found = totals.metrics()
+    found = totals.totals().metrics()
     self.assertEqual(found['time/reward_wait_s'], 1.75)
     self.assertEqual(found['time/reward_s'], 0.0)
     catalogue.check(found)

@@ -115,6 +115,19 @@ def make_prompt(
   )
 
 
+def elsewhere(length_tokens: int, finish: str) -> Response:
+  """Returns a response that another process has: its length and its end.
+
+  Its tokens and their log-probs are 0, and it has no text.
+  """
+  return Response(
+    tokens=np.broadcast_to(np.int32(0), length_tokens),
+    logp_sampler=np.broadcast_to(np.float32(0), length_tokens),
+    finish=finish,
+    text='',
+  )
+
+
 def group_rewards(group: Group) -> Float64[np.ndarray, 'G']:
   """Returns the reward of each response: the sum of its parts."""
   return group.correctness + group.format + group.overlong

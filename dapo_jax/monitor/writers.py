@@ -99,6 +99,13 @@ class SampleWriter:
     self._lines.keep_until(step)
 
 
+class NoWriter:
+  """Stands in for a writer where another process writes."""
+
+  def write(self, step: int, values: Any) -> None:
+    """Writes nothing."""
+
+
 def write_config(
   path: str | os.PathLike[str], config: Mapping[str, Any]
 ) -> None:

@@ -66,9 +66,35 @@ def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
   return _mesh(devices, {SLOT_AXIS: len(devices) // tensor, 'tensor': tensor})
 
 
+def of_engine(
+  devices: Sequence[jax.Device], *, hosts: int, process: int
+) -> list[jax.Device]:
+  """Returns the devices of the engine that a process has a part of.
+
+  Args:
+    devices: of all processes.
+    hosts: processes of each engine, which are neighbours.
+    process: the number of this one.
+  """
+  mine = process // hosts
+  return [d for d in devices if d.process_index // hosts == mine]
+
+
+def engines_mesh(devices: Sequence[jax.Device], like: Mesh) -> Mesh:
+  """Returns the mesh of all engines, one after the other.
+
+  Args:
+    devices: of all of them.
+    like: an engine's mesh, which each of them has.
+  """
+  devices = sorted(devices, key=lambda d: (d.process_index, d.id))
+  sizes = {'engine': len(devices) // like.size, **like.shape}
+  return _mesh(devices, sizes)
+
+
 def local_mesh() -> Mesh:
   """Returns an engine's mesh on the first device alone."""
-  return engine_mesh(jax.devices()[:1], tensor=1)
+  return engine_mesh(jax.local_devices()[:1], tensor=1)
 
 
 def shardings(

@@ -1,13 +1,76 @@
-"""Moves arrays to where they are used."""
+"""Moves arrays to where they are used, within a process and between them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array, Shaped
 
 from dapo_jax.parallel import mesh as mesh_lib
 
 
 def put_rows(batch: Any, mesh: Mesh) -> Any:
-  """Returns host arrays [M, R, ...] on the mesh, split by rows."""
-  return jax.device_put(batch, mesh_lib.row_sharding(mesh, leading_axes=1))
+  """Returns host arrays [M, R, ...] on the mesh, split by rows.
+
+  A process reads the rows of its own devices alone.
+  """
+  sharding = mesh_lib.row_sharding(mesh, leading_axes=1)
+  if sharding.is_fully_addressable:
+    return jax.device_put(batch, sharding)
+  put = lambda x: jax.make_array_from_callback(
+    x.shape, sharding, lambda index: x[index]
+  )
+  return jax.tree.map(put, batch)
+
+
+def row_processes(rows: int, mesh: Mesh) -> list[set[int]]:
+  """Returns for each of R rows the processes whose devices hold it."""
+  sharding = mesh_lib.row_sharding(mesh, leading_axes=0)
+  found = [set() for _ in range(rows)]
+  for device, (part,) in sharding.devices_indices_map((rows,)).items():
+    for row in range(*part.indices(rows)):
+      found[row].add(device.process_index)
+  return found
+
+
+def on_host(array: Array) -> Shaped[np.ndarray, '...']:
+  """Returns the whole of an array, in every process.
+
+  All processes call it, or the array is whole in each.
+  """
+  if array.is_fully_addressable or array.is_fully_replicated:
+    return np.asarray(array)
+  mesh = array.sharding.mesh
+  return np.asarray(_replicate(mesh)(array))
+
+
+def to_island(
+  prepare: Callable[[Any], Any], params: Any, *, engines: Any, island: Any
+) -> Any:
+  """Returns parameters on the devices of this process's engine alone.
+
+  They are spread over the devices of all engines, each of which then has all
+  of them; what lies on ours is taken as it is, nothing is copied.
+
+  Args:
+    prepare: a jitted function of them, applied first.
+    params: on all devices.
+    engines: where they go, a sharding each on the mesh of all engines.
+    island: the same on the mesh of ours.
+  """
+  spread = jax.device_put(prepare(params), engines)
+
+  def own(array: Array, sharding) -> Array:
+    parts = {shard.device: shard.data for shard in array.addressable_shards}
+    mine = [parts[device] for device in sharding.addressable_devices]
+    return jax.make_array_from_single_device_arrays(
+      array.shape, sharding, mine
+    )
+
+  return jax.tree.map(own, spread, island)
+
+
+def _replicate(mesh: Mesh) -> Callable[[Array], Array]:
+  return jax.jit(lambda x: x, out_shardings=mesh_lib.replicated(mesh))

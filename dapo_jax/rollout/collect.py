@@ -7,6 +7,7 @@ import numpy as np
 
 from dapo_jax.data import records
 from dapo_jax.rollout import grading as grading_lib
+from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import scheduler
 
 Sample = Callable[
@@ -23,8 +24,9 @@ def collect(
   decode: Callable[[Sequence[int]], str],
   grading: grading_lib.Grading,
   samples_per_prompt: int,
+  shares: shares_lib.Shares,
 ) -> list[records.Group]:
-  """Returns a judged group for every draw, in the order of the draws.
+  """Returns a judged group for every draw of our own, in their order.
 
   Groups go to the graders as they are complete, and sampling does not wait for
   them; the order of completion and of the verdicts leaves no trace. When
@@ -37,6 +39,8 @@ def collect(
     decode: gives the text of token ids, before a stop string.
     grading: how the responses are judged.
     samples_per_prompt: G.
+    shares: which draws are our own; the others are sampled for the sake of
+      the engine, of which another process has a part.
 
   Raises:
     JudgeError: a judge raised; names the prompt and the response.
@@ -49,12 +53,16 @@ def collect(
   with grading_lib.Graders(grading) as graders:
     with contextlib.closing(sample(requests)) as sampled:
       for index, completions in sampled:
+        if not shares.is_own(draws[index].ordinal):
+          continue
         for g, completion in enumerate(completions):
           # Decoded here, while the device decodes on: several threads that
           # compute in Python would hold up the dispatch of the next chunk.
           response = _response(completion, decode)
           graders.submit((index, g), draws[index].prompt, response)
-        graders.look()
+        # The processes of an engine decode to the end, or none does.
+        if shares.hosts == 1:
+          graders.look()
     graded = graders.finish()
   members: list[list[grading_lib.Graded]] = [[] for _ in draws]
   for index, g in sorted(graded):
@@ -62,6 +70,7 @@ def collect(
   return [
     _group(draw, request.prompt_tokens, found)
     for draw, request, found in zip(draws, requests, members, strict=True)
+    if shares.is_own(draw.ordinal)
   ]
 
 

@@ -44,6 +44,7 @@ class Engine(engine_api.Engine):
     *,
     seed: int,
     serve_temperature: float = 1.0,
+    devices: Sequence[jax.Device] | None = None,
   ):
     """Prepares the programs; allocates nothing and compiles nothing.
 
@@ -55,6 +56,7 @@ class Engine(engine_api.Engine):
       seed: of the noise of JetStream's requests, which are numbered as they
         are inserted; `insert_group` is given its noise.
       serve_temperature: of JetStream's requests, 0 = greedy.
+      devices: of all engines, where parameters come from; None = of this one.
 
     Raises:
       ValueError: when the limits do not fit the model or the mesh.
@@ -77,7 +79,11 @@ class Engine(engine_api.Engine):
     self._served_count = 0
     self._params = None
     self._programs = programs_lib.make(
-      model, limits, mesh, eos_ids=self.eos_ids
+      model,
+      limits,
+      mesh,
+      eos_ids=self.eos_ids,
+      engines=mesh_lib.engines_mesh(devices or mesh.devices.flat, mesh),
     )
     self._warm_buckets: set[int] = set()
     self._warm_chunk = False
@@ -229,6 +235,16 @@ class Engine(engine_api.Engine):
   ) -> decode.DecodeState:
     """Returns the state with the marked slots ended; donates `state`."""
     return self._programs.end_slots(state=state, slots=slots)
+
+  def look(
+    self, state: decode.DecodeState, steps: Int[Array, '']
+  ) -> tuple[Bool[np.ndarray, ' S'], Int[np.ndarray, ' S'], int]:
+    """Returns which slots are live, their response tokens, and `steps`.
+
+    The host waits for the chunk that gave these.
+    """
+    live, generated = self._programs.look(state)
+    return jax.device_get((live, generated, steps))
 
   def read_rows(
     self, state: decode.DecodeState, slots: Sequence[int]

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.sampling import cache_layout, decode
 from dapo_jax.sampling import limits as limits_lib
 
@@ -30,6 +31,8 @@ class Programs(NamedTuple):
   end_slots: Callable[..., decode.DecodeState]
   step: Callable[..., decode.DecodeState]
   chunk: Callable[..., tuple[decode.DecodeState, jax.Array]]
+  # What the host reads.
+  look: Callable[[decode.DecodeState], tuple[jax.Array, jax.Array]]
   take_rows: Callable[..., tuple[jax.Array, jax.Array]]
   take_columns: Callable[..., jax.Array]
 
@@ -40,17 +43,44 @@ def make(
   mesh: Mesh,
   *,
   eos_ids: Sequence[int],
+  engines: Mesh | None = None,
 ) -> Programs:
-  """Returns the programs; compiles none."""
+  """Returns the programs; compiles none.
+
+  Args:
+    model: the decoder.
+    limits: sizes.
+    mesh: the engine's devices.
+    eos_ids: the tokens that end a response.
+    engines: the devices of all engines, where parameters come from; None = of
+      this one.
+  """
   layout = cache_layout.make(model, limits, mesh)
   state = decode.state_shardings(layout, mesh)
   jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
   step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
+  places = functools.partial(_params_shardings, model, stacked=layout.stacked)
+  for_sampling = functools.partial(
+    decoder.for_sampling, model, stacked=layout.stacked
+  )
+  if engines is None or engines.size == mesh.size:
+    place = jax.jit(for_sampling, out_shardings=places(mesh))
+  else:
+    place = functools.partial(
+      placement.to_island,
+      # Of the engine's type before they are moved: fewer bytes.
+      jax.jit(for_sampling),
+      engines=places(engines),
+      island=places(mesh),
+    )
+  look = lambda state: (state.live, state.generated)
+  read = {}
+  if not state.live.is_fully_addressable:
+    # Every process of the engine reads all slots.
+    read = {'out_shardings': mesh_lib.replicated(mesh)}
+    look = jax.jit(look, **read)
   return Programs(
-    place=jax.jit(
-      functools.partial(decoder.for_sampling, model, stacked=layout.stacked),
-      out_shardings=_params_shardings(model, mesh, stacked=layout.stacked),
-    ),
+    place=place,
     empty=jax.jit(
       functools.partial(decode.empty_state, layout, limits),
       out_shardings=state,
@@ -67,8 +97,9 @@ def make(
       out_shardings=(state, None),
       static_argnames='attend_blocks',
     ),
-    take_rows=jax.jit(decode.take_rows),
-    take_columns=jax.jit(decode.take_columns, static_argnames='count'),
+    look=look,
+    take_rows=jax.jit(decode.take_rows, **read),
+    take_columns=jax.jit(decode.take_columns, static_argnames='count', **read),
   )
 
 

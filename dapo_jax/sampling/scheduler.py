@@ -116,9 +116,7 @@ def generate(
     yield from _whole_groups(ended, done, requests, engine.eos_ids)
     ended = []
     if steps is not None:
-      live, generated, steps = jax.device_get(
-        (state.live, state.generated, steps)
-      )
+      live, generated, steps = engine.look(state, steps)
       ready = time.perf_counter()
       stopped = np.zeros(len(live), bool)
       if sampling.find_stop is not None:

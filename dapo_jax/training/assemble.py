@@ -14,9 +14,11 @@ from dapo_jax.data import records, templates, tokenizers
 from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.rewards import gold_check, graders, reward, verifier_pools
 from dapo_jax.rollout import grading
+from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
@@ -41,21 +43,32 @@ class Parts(NamedTuple):
   model: decoder.Abstract
   mesh: Mesh
   params_shardings: Any
+  # The processes, and whose draws are whose.
+  shares: shares_lib.Shares
   engine: engine_lib.Engine
   to_engine: Callable[[decoder.Params], decoder.Params]
 
 
-def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
+def build(
+  config: FrozenConfigDict,
+  workdir: str | pathlib.Path,
+  job: job_lib.Job | None = None,
+) -> Parts:
   """Returns the parts of a run; loads no weights.
+
+  Args:
+    config: the run's.
+    workdir: where this process may write.
+    job: the processes of the run; None = this one alone.
 
   Raises:
     ValueError: for data, a tokenizer or sizes that do not fit together.
   """
-  workdir = pathlib.Path(workdir)
+  workdir, job = pathlib.Path(workdir), job or job_lib.Job()
   train_prompts, eval_prompts = prompts_lib.load(config)
   grader = _grader(config)
   train_prompts = _winnable(
-    config, grader, train_prompts, eval_prompts, workdir
+    config, grader, train_prompts, eval_prompts, workdir, job
   )
   start = _start_folder(config, workdir)
   tokenizer = _tokenizer(config, workdir, start, train_prompts)
@@ -78,7 +91,13 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
-  engine_mesh = mesh_lib.engine_mesh(devices, tensor=config.sampler.tensor)
+  shares = shares_lib.of(
+    job, devices, engine_chips=config.sampler.engine_chips
+  )
+  engine_mesh = mesh_lib.engine_mesh(
+    mesh_lib.of_engine(devices, hosts=shares.hosts, process=job.index),
+    tensor=config.sampler.tensor,
+  )
   engine = engine_lib.Engine(
     model,
     tokenizer,
@@ -90,6 +109,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
       cache_gib=config.sampler.cache_gib,
     ),
     seed=config.seed,
+    devices=devices,
   )
   return Parts(
     tokenizer=tokenizer,
@@ -104,6 +124,7 @@ def build(config: FrozenConfigDict, workdir: str | pathlib.Path) -> Parts:
     params_shardings=mesh_lib.shardings(
       model.shapes, model.logical_axes, mesh, mesh_lib.UPDATE_RULES
     ),
+    shares=shares,
     engine=engine,
     to_engine=engine.place,
   )
@@ -245,20 +266,29 @@ def _winnable(
   train: list[records.Prompt],
   held_out: list[records.Prompt],
   workdir: pathlib.Path,
+  job: job_lib.Job,
 ) -> list[records.Prompt]:
   """Returns the training prompts that can be won, if the others are to go.
 
-  One to evaluate on always stays: a score is of the whole data set.
+  One to evaluate on always stays: a score is of the whole data set. One
+  process decides for all: what is judged just in time here may not be there.
   """
-  gold_check.winnable(
-    held_out, grader, keep=True, listing=workdir / 'refused_eval_golds.jsonl'
-  )
-  return gold_check.winnable(
-    train,
-    grader,
-    keep=config.data.unwinnable == 'keep',
-    listing=workdir / 'refused_golds.jsonl',
-  )
+
+  def winnable() -> bytes:
+    gold_check.winnable(
+      held_out, grader, keep=True, listing=workdir / 'refused_eval_golds.jsonl'
+    )
+    found = gold_check.winnable(
+      train,
+      grader,
+      keep=config.data.unwinnable == 'keep',
+      listing=workdir / 'refused_golds.jsonl',
+    )
+    return '\n'.join(prompt.id for prompt in found).encode()
+
+  what = 'the golds that are graded'
+  ids = set(job.from_first(winnable, what=what).decode().split('\n'))
+  return [prompt for prompt in train if prompt.id in ids]
 
 
 def _judge(config: FrozenConfigDict, grader: graders.Grader) -> grading.Judge:

@@ -17,6 +17,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from dapo_jax.data import tokenizers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
 from dapo_jax.training import (
@@ -43,7 +44,7 @@ class Counters(NamedTuple):
   def after_step(
     self,
     tally: dynamic_sampling.Tally,
-    totals: meter.Meter,
+    totals: meter.Totals,
     *,
     updates: int,
     faults: Sequence[Sequence[str]],
@@ -100,6 +101,7 @@ def open_store(
   keep_every_steps: int | None = None,
   folder: str = '',
   read_only: bool = False,
+  job: job_lib.Job | None = None,
 ) -> Iterator['Store']:
   """Yields the store of a work directory; waits for its saves at the end.
 
@@ -109,6 +111,7 @@ def open_store(
     keep_every_steps: those of every so many steps are kept too.
     folder: where the checkpoints are; '' = WORKDIR/checkpoints.
     read_only: whether nothing is written, so that there need be no folder.
+    job: the processes, which save and restore together; None = this one alone.
 
   Raises:
     checkpoint_files.SaveError: the last save failed.
@@ -119,6 +122,7 @@ def open_store(
     keep=keep,
     keep_every_steps=keep_every_steps,
     read_only=read_only,
+    job=job or job_lib.Job(),
   )
   with checkpoint_files.without_traces():
     try:

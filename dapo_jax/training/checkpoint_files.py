@@ -17,6 +17,7 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import checkpoint_folder, digests
 
 # Counted up when what is saved changes, or when the default of a new key is
@@ -38,13 +39,16 @@ class Files:
     keep: int | None,
     keep_every_steps: int | None,
     read_only: bool,
+    job: job_lib.Job,
   ):
     """Opens the folder, made if need be; see `checkpoint.open_store`."""
     self.folder = folder
+    self._job = job
     found = checkpoint_folder.look(folder)
-    checkpoint_folder.warn(folder, found)
+    if job.is_first:
+      checkpoint_folder.warn(folder, found)
     if not read_only:
-      checkpoint_folder.prepare(folder, found)
+      checkpoint_folder.prepare_together(folder, found, job)
     self._left_out = set(found.unfinished)
     self._begun: int | None = None  # the last save
     options = ocp.CheckpointManagerOptions(

@@ -10,8 +10,11 @@ import re
 import uuid
 from typing import NamedTuple
 
+import numpy as np
 from absl import logging
 from etils import epath
+
+from dapo_jax.parallel import job as job_lib
 
 FLAG = '--config.checkpoint.folder'
 _MARKER = 'commit_success.txt'
@@ -108,6 +111,36 @@ def prepare(folder: epath.Path, found: Found) -> None:
     with contextlib.suppress(Exception):
       probe.unlink(missing_ok=True)
     raise ValueError(unusable(folder, error)) from error
+
+
+def prepare_together(
+  folder: epath.Path, found: Found, job: job_lib.Job
+) -> None:
+  """Prepares the folder in the first process; the others must see it, too.
+
+  Raises:
+    ValueError: it cannot be written to, or is not one folder for all.
+  """
+  if job.count == 1:
+    prepare(folder, found)
+    return
+
+  def mark() -> bytes:
+    prepare(folder, found)
+    name = f'probe-{uuid.uuid4().hex}'
+    (folder / name).write_text('removed when every process has seen it\n')
+    return name.encode()
+
+  probe = folder / job.from_first(mark, what='the checkpoints').decode()
+  sees = job.gather(np.array([probe.exists()]), what='the checkpoints')[:, 0]
+  if job.is_first:
+    probe.unlink()
+  if not sees.all():
+    raise ValueError(
+      f'{folder} is not one folder for all processes: process '
+      f'{int(np.argmin(sees))} does not see what the first writes there; name '
+      f'one that all share, in a bucket (gs://...) say, by {FLAG}'
+    )
 
 
 def unusable(folder: epath.Path, error: Exception) -> str:

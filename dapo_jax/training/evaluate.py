@@ -10,7 +10,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.model import decoder
-from dapo_jax.rollout import collect, grading
+from dapo_jax.rollout import collect, grading, sharing
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import assemble, checkpoint, resuming
 
@@ -124,19 +124,38 @@ def measure(
       parts.tokenizer.decode, protocol.stop_strings
     ),
   )
-  groups = collect.collect(
-    draws,
-    encode=parts.encode,
-    sample=lambda requests: scheduler.generate(
-      parts.engine, engine_params, requests, sampling, report=lambda _: check()
-    ),
-    decode=stop_strings.decoder(parts.tokenizer.decode, protocol.stop_strings),
-    grading=grading.Grading(
-      parts.judge, protocol.wait_s, on_wait=lambda _: check()
-    ),
-    samples_per_prompt=protocol.samples_per_prompt,
+
+  def own_groups(draws: Sequence[records.Draw]) -> list[records.Group]:
+    return collect.collect(
+      draws,
+      encode=parts.encode,
+      sample=lambda requests: scheduler.generate(
+        parts.engine,
+        engine_params,
+        requests,
+        sampling,
+        report=lambda _: parts.shares.hosts > 1 or check(),
+      ),
+      decode=stop_strings.decoder(
+        parts.tokenizer.decode, protocol.stop_strings
+      ),
+      grading=grading.Grading(
+        parts.judge, protocol.wait_s, on_wait=lambda _: check()
+      ),
+      samples_per_prompt=protocol.samples_per_prompt,
+      shares=parts.shares,
+    )
+
+  return metrics(
+    sharing.everywhere(
+      draws,
+      own_groups,
+      shares=parts.shares,
+      samples_per_prompt=protocol.samples_per_prompt,
+      encode=parts.encode,
+      what='the evaluation',
+    )
   )
-  return metrics(groups)
 
 
 def metrics(groups: Sequence[records.Group]) -> dict[str, int | float]:

@@ -1,19 +1,25 @@
 """Gathers the groups of a step: stream, engine and filter joined."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.model import decoder
-from dapo_jax.rollout import collect, dynamic_sampling, grading, meter
+from dapo_jax.rollout import (
+  collect,
+  dynamic_sampling,
+  grading,
+  meter,
+  sharing,
+)
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
 from dapo_jax.training import prompts as prompts_lib
 from dapo_jax.training import trainer as trainer_lib
 
 # Called after every decode chunk with the totals and the last tally.
 OnChunk = Callable[
-  [meter.Meter, scheduler.ChunkReport, dynamic_sampling.Tally], None
+  [meter.Totals, scheduler.ChunkReport, dynamic_sampling.Tally], None
 ]
 
 
@@ -33,13 +39,13 @@ def gather(
   engine_params: decoder.Params,
   *,
   first_ordinal: int,
-  totals: meter.Meter,
+  metered: meter.Meter,
   on_chunk: OnChunk,
   check: Callable[[], None],
 ) -> dynamic_sampling.Filled:
-  """Returns a step's groups; adds what it took to `totals`.
+  """Returns a step's groups; adds what it took here to `metered`.
 
-  `check` is called often during the wait for verdicts, when no chunk is
+  Of groups that another process sampled, all but the tokens is known. `check` is called often during the wait for verdicts, when no chunk is
   decoded any more; what it raises ends the wait.
   """
   config, parts = trainer.config, trainer.parts
@@ -59,25 +65,37 @@ def gather(
   tallies = [dynamic_sampling.NO_ROUNDS]
 
   def report(chunk: scheduler.ChunkReport) -> None:
-    totals.add(chunk)
-    on_chunk(totals, chunk, tallies[-1])
+    metered.add(chunk)
+    if parts.shares.hosts == 1:
+      on_chunk(metered.totals(), chunk, tallies[-1])
 
   def on_wait(seconds: float) -> None:
-    totals.add_wait(seconds)
+    metered.add_wait(seconds)
     check()
 
-  def draw(first_ordinal: int, count: int) -> list[records.Group]:
-    groups = collect.collect(
-      trainer.stream.take(first_ordinal, count),
+  def own_groups(draws: Sequence[records.Draw]) -> list[records.Group]:
+    return collect.collect(
+      draws,
       encode=parts.encode,
       sample=lambda requests: scheduler.generate(
         parts.engine, engine_params, requests, sampling, report=report
       ),
       decode=decode,
       grading=grading.Grading(
-        totals.timed(parts.judge), config.reward.wait_s, on_wait
+        metered.timed(parts.judge), config.reward.wait_s, on_wait
       ),
       samples_per_prompt=config.rollout.responses_per_prompt,
+      shares=parts.shares,
+    )
+
+  def draw(first_ordinal: int, count: int) -> list[records.Group]:
+    groups = sharing.everywhere(
+      trainer.stream.take(first_ordinal, count),
+      own_groups,
+      shares=parts.shares,
+      samples_per_prompt=config.rollout.responses_per_prompt,
+      encode=parts.encode,
+      what=f'the round that begins with draw {first_ordinal}',
     )
     if config.overlong.truncated == 'wrong':
       wrong = config.reward.wrong

@@ -15,8 +15,11 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from dapo_jax.parallel import job as job_lib
+from dapo_jax.rollout import sharing
 
-class Interrupted(Exception):
+
+class Interrupted(sharing.StoppedError):
   """The run was asked to stop, and this place is safe to stop at."""
 
 
@@ -100,6 +103,8 @@ class Guard:
 
   def __init__(self, *, is_watched: bool = False):
     self.requested = False
+    # The processes of the run, which stop together; set by whoever knows them.
+    self.job = job_lib.Job()
     # Seconds from the begin of the last update to its boundary.
     self.update_s = 0.0
     self._is_watched = is_watched
@@ -123,6 +128,14 @@ class Guard:
     if self.requested:
       raise Interrupted
 
+  def check_together(self, where: str) -> None:
+    """Raises Interrupted in all processes when a signal came to one of them.
+
+    Called by all of them, at the same safe places.
+    """
+    if self.job.any(self.requested, what=where):
+      raise Interrupted
+
   def boundary(
     self, step: int, save: Callable[[], None] | None, *, again: str
   ) -> None:
@@ -141,6 +154,8 @@ class Guard:
     """
 
     def call(*args):
+      if self.moment().phase is Phase.BOUNDARY and self.job.count > 1:
+        self.check_together('the begin of the updates')
       self._begin_update()
       result = update(*args)
       with self._changes:
@@ -185,8 +200,11 @@ class Guard:
     """Returns the boundary that the caller is to save from now on.
 
     The main thread writes nothing any more, and begins no update if it was
-    asked to stop before. None = it writes, or is not at a boundary.
+    asked to stop before. None = it writes, or is not at a boundary, or is one
+    of several processes, which save together.
     """
+    if self.job.count > 1:
+      return None
     if not self._writes.acquire(blocking=False):
       return None
     with self._changes:
@@ -199,7 +217,7 @@ class Guard:
     with self._changes:
       if self._moment.phase in (Phase.COMPILING, Phase.UPDATE):
         return  # another one of the same step
-      if self.requested:
+      if self.requested and self.job.count == 1:
         raise Interrupted
       self._move(Phase.UPDATE if self._has_compiled else Phase.COMPILING)
       # It would keep the donated state, and memory where nothing is donated.

@@ -22,7 +22,8 @@ from typing import Any
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import timers as timers_lib
-from dapo_jax.rollout import dynamic_sampling, grading, meter, summary
+from dapo_jax.parallel import job as job_lib
+from dapo_jax.rollout import dynamic_sampling, meter, sharing, summary
 from dapo_jax.training import (
   advantages,
   assemble,
@@ -49,6 +50,9 @@ def train(
 ) -> None:
   """Trains until `train.steps` rollout steps are done, or goes on with it.
 
+  Of several processes (`guard.job`) all call this with the same arguments;
+  the first one writes and prints.
+
   Args:
     config: the run's.
     workdir: its folder.
@@ -61,10 +65,12 @@ def train(
     JudgeError, MissingVerdictsError: see `rollout.grading`.
   """
   folder = pathlib.Path(workdir)
-  run_folder.check(folder)
+  job = guard.job if guard else job_lib.Job()
+  if job.is_first:
+    run_folder.check(folder)
   token_loss = losses.policy_loss(config)
   with resuming.open_store(
-    config, folder, keep=config.checkpoint.keep
+    config, folder, keep=config.checkpoint.keep, job=job
   ) as store:
     parts, changes = resuming.build(
       config,
@@ -72,6 +78,7 @@ def train(
       store,
       command='train',
       every_steps=config.checkpoint.every_steps,
+      job=job,
     )
     trainer = trainer_lib.make_trainer(
       config,
@@ -82,20 +89,24 @@ def train(
     )
     state, progress = trainer_lib.start_or_resume(trainer, store)
     if store.latest_step() is not None:
-      progress = run_folder.settled(progress, folder)
+      progress = run_folder.settled(progress, folder, job)
     ran = not run_folder.is_done(config, progress)
     if ran:
       trainer = trainer_lib.with_reference(trainer)
       with (
         interrupt.entered(guard) as guard,
-        outlets_lib.opened(config, folder, store, guard, progress) as outlets,
+        outlets_lib.opened(
+          config, folder, store, guard, progress, job=job
+        ) as outlets,
       ):
         _greet(trainer, outlets, progress, changes)
         state, progress = _run(trainer, outlets, state, progress)
     model = folder / 'model'
-    if run_folder.is_done(config, progress) and (ran or not model.exists()):
+    has_model = job.any(job.is_first and model.exists(), what='the end')
+    if run_folder.is_done(config, progress) and (ran or not has_model):
       assemble.export(model, parts, state.params)
-  print(run_folder.closing_lines(config, folder, progress))
+  if job.is_first:
+    print(run_folder.closing_lines(config, folder, progress))
 
 
 def _greet(
@@ -129,10 +140,10 @@ def _run(trainer, outlets: outlets_lib.Outlets, state, progress):
           state, progress = _step(trainer, outlets, state, progress)
         _tell(config, outlets, state, progress)
       progress = _finish_step(trainer, outlets, state, progress)
-      guard.check()
-  except interrupt.Interrupted:
+      guard.check_together('the end of the step')
+  except sharing.StoppedError:
     pass
-  except (dynamic_sampling.SamplingLimitError, *grading.ERRORS):
+  except (dynamic_sampling.SamplingLimitError, *sharing.ERRORS):
     # Nothing was trained since the last boundary: keep it, then fail.
     guard.ends()
     outlets.store.save(state, progress, config.to_dict())
@@ -163,7 +174,7 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
   """Returns the state one rollout step later, its metrics still pending."""
   config, parts = trainer.config, trainer.parts
   step = progress.counters.rollout_steps + 1
-  timers, totals = timers_lib.Timers(), meter.Meter(parts.grader.counts)
+  timers, metered = timers_lib.Timers(), meter.Meter(parts.grader.counts)
   with timers.measure('time/step_s'):
     # 1. Prompts -> rollouts -> verdicts -> groups with a signal.
     with timers.measure('time/rollout_s'):
@@ -171,7 +182,7 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
         trainer,
         parts.to_engine(state.params),
         first_ordinal=progress.next_ordinal,
-        totals=totals,
+        metered=metered,
         on_chunk=_watch(trainer, outlets),
         check=outlets.guard.check,
       )
@@ -179,6 +190,7 @@ def _step(trainer, outlets: outlets_lib.Outlets, state, progress):
     learned = learn.learn(
       trainer, state, filled.groups, progress.history, timers, step=step
     )
+  totals = meter.of_all(metered.totals(), parts.shares)
   counters = progress.counters.after_step(
     filled.tally,
     totals,
@@ -265,13 +277,15 @@ def _watch(trainer, outlets: outlets_lib.Outlets) -> gather.OnChunk:
 
 
 def _sample_rows(trainer, filled) -> list[dict[str, Any]]:
-  config = trainer.config
-  return summary.sample_rows(
+  """Returns the samples to be written, in the first process."""
+  config, shares = trainer.config, trainer.parts.shares
+  rows = summary.sample_rows(
     filled,
     count=config.train.samples_logged,
     template=config.data.template,
     chat_text=trainer.parts.tokenizer.chat_text,
   )
+  return sharing.whole_rows(rows, shares)
 
 
 def _check_skipped(

@@ -1,6 +1,7 @@
 """Where a run shows and keeps what it does, and is asked to stop."""
 
 import contextlib
+import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import progress as progress_lib
 from dapo_jax.monitor import writers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import checkpoint, interrupt
 
 
@@ -17,8 +19,8 @@ class Outlets(NamedTuple):
   """The open files of a run, its display, its checkpoints and its guard."""
 
   folder: pathlib.Path
-  metrics: writers.JsonlWriter
-  samples: writers.SampleWriter
+  metrics: writers.JsonlWriter | writers.NoWriter
+  samples: writers.SampleWriter | writers.NoWriter
   display: progress_lib.Progress
   store: checkpoint.Store
   guard: interrupt.Guard
@@ -32,8 +34,27 @@ def opened(
   store: checkpoint.Store,
   guard: interrupt.Guard,
   progress: checkpoint.Progress,
+  *,
+  job: job_lib.Job,
 ) -> Iterator[Outlets]:
-  """Yields the outlets of a run that goes on from `progress`."""
+  """Yields the outlets of a run that goes on from `progress`.
+
+  The first process has them; the others write to nowhere.
+  """
+  if not job.is_first:
+    with open(os.devnull, 'w') as stream:
+      yield Outlets(
+        folder,
+        writers.NoWriter(),
+        writers.NoWriter(),
+        progress_lib.Progress(
+          total_steps=config.train.steps, first_step=0, stream=stream
+        ),
+        store,
+        guard,
+        set(),
+      )
+    return
   writers.write_config(folder / 'run_config.json', config.to_dict())
   done = progress.counters.rollout_steps
   with (

@@ -7,20 +7,27 @@ from collections.abc import Iterator
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import writers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import (
   assemble,
   checkpoint,
   checkpoint_folder,
   origin,
+  run_folder,
   run_lock,
+  sameness,
 )
 
 
 @contextlib.contextmanager
 def open_store(
-  config: FrozenConfigDict, workdir: pathlib.Path, *, keep: int
+  config: FrozenConfigDict,
+  workdir: pathlib.Path,
+  *,
+  keep: int,
+  job: job_lib.Job,
 ) -> Iterator[checkpoint.Store]:
-  """Yields the run's store, the work directory being this process's alone.
+  """Yields the run's store, the work directory being this run's alone.
 
   So is the folder of the checkpoints, where it is one of this machine.
 
@@ -29,8 +36,10 @@ def open_store(
   """
   folder = checkpoint_folder.locate(workdir, config.checkpoint.folder)
   with contextlib.ExitStack() as stack:
-    stack.enter_context(run_lock.held(workdir, flag='--workdir'))
-    if config.checkpoint.folder and checkpoint_folder.is_local(folder):
+    if job.is_first:
+      stack.enter_context(run_lock.held(workdir, flag='--workdir'))
+    has_own = config.checkpoint.folder and checkpoint_folder.is_local(folder)
+    if job.is_first and has_own:
       # Looked at first: a file in its place has a better message.
       checkpoint_folder.look(folder)
       lock = run_lock.held(folder, flag=checkpoint_folder.FLAG)
@@ -41,6 +50,7 @@ def open_store(
         keep=keep,
         keep_every_steps=config.checkpoint.keep_every_steps,
         folder=config.checkpoint.folder,
+        job=job,
       )
     )
 
@@ -52,6 +62,7 @@ def build(
   *,
   command: str,
   every_steps: int,
+  job: job_lib.Job,
 ) -> tuple[assemble.Parts, list[str]]:
   """Returns the parts of a run, and what changed since its last checkpoint.
 
@@ -61,15 +72,18 @@ def build(
     store: of its checkpoints.
     command: 'train' or 'sft'.
     every_steps: steps from save to save.
+    job: the processes of the run.
 
   Raises:
     ValueError: something changed that the saved state depends on, or the
       checkpoints of a run that is under way are not there.
   """
-  _check_not_lost(workdir, store, every_steps)
+  if job.is_first:
+    _check_not_lost(workdir, store, every_steps)
+  workdir = run_folder.of_process(workdir, job)
   changes = store.changes_since_saved(config.to_dict())
   bring_tokenizer(config, workdir, store.saved_origin())
-  parts = assemble.build(config, workdir)
+  parts = assemble.build(config, workdir, job)
   trained = assemble.trained_tokenizer(config, workdir)
   now = origin.of(
     command,
@@ -78,6 +92,7 @@ def build(
     parts.encode,
     tokenizer_file=trained and trained.read_bytes(),
   )
+  sameness.check(config, parts, now)
   return parts, changes + store.begin_from(
     now, may_change_data=config.checkpoint.allow_changed_data
   )

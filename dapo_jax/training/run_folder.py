@@ -1,10 +1,12 @@
 """The work directory of a run: what it may hold, and what is told of it."""
 
+import json
 import pathlib
 
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import writers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import checkpoint, interrupt
 
 
@@ -27,15 +29,30 @@ def check(folder: pathlib.Path) -> None:
     )
 
 
+def of_process(folder: pathlib.Path, job: job_lib.Job) -> pathlib.Path:
+  """Returns where a process keeps what is its own, a download say.
+
+  For the first one, which also writes all that is the run's, it is the work
+  directory; the others have a folder each in it, on whichever machine.
+  """
+  return folder if job.is_first else folder / f'process-{job.index}'
+
+
 def settled(
-  progress: checkpoint.Progress, folder: pathlib.Path
+  progress: checkpoint.Progress, folder: pathlib.Path, job: job_lib.Job
 ) -> checkpoint.Progress:
   """Returns the progress, its metrics not pending if they have their line.
 
   A checkpoint that was made when its evaluation was interrupted is not made
-  again when the evaluation is done; the line says that it is.
+  again when the evaluation is done; the line says that it is. The first
+  process has the lines.
   """
-  line = writers.last_line(folder / 'metrics.jsonl')
+  line = json.loads(
+    job.from_first(
+      lambda: json.dumps(writers.last_line(folder / 'metrics.jsonl')).encode(),
+      what='the last line of the metrics',
+    )
+  )
   if progress.pending is None or not line:
     return progress
   if line['step'] != progress.counters.rollout_steps:

@@ -119,6 +119,7 @@ class _End:
         pass
       begin = time.monotonic()
       self._guard.request()
+      self._after(0.0, self._guard.job.tell_stop)
       self._after(_TELL_FRAC * self._grace_s, self._leave)
       self._after(self._grace_s, lambda: os._exit(0))
       self._announce()
@@ -169,7 +170,7 @@ class _End:
       interrupt.Phase.UPDATE: f'stopping after the update of step {step + 1}',
       interrupt.Phase.WRITING: 'stopping when all is written',
     }.get(moment.phase)
-    if what:
+    if what and self._guard.job.is_first:
       print(
         f'{what}, within {self._grace_s:g} s (Ctrl-C: at once)',
         flush=True,
@@ -181,7 +182,8 @@ class _End:
       line = line or interrupt.last_line(
         self._guard.moment(), newest_step(self._checkpoints)
       )
-      leave(status, line)
+      self._guard.job.part()
+      leave(status, line if self._guard.job.is_first else '')
     os._exit(status)
 
   def _after(self, seconds: float, call: Callable[[], None]) -> None:
