@@ -1,7 +1,7 @@
 """Tests of `training.packing`."""
 
 import numpy as np
-from absl.testing import absltest, parameterized
+from absl.testing import absltest
 
 from dapo_jax.training import packing
 
@@ -152,33 +152,7 @@ class ContentTest(absltest.TestCase):
     self.assertEqual(packed.row_tokens, 0)
 
 
-class PlanTest(parameterized.TestCase):
-  @parameterized.parameters(
-    # Longest first: 7 and 5 begin a row each, 4 fits the second, 3 the first,
-    # and the two of 2 begin a third, for the second has room for 1.
-    ([3, 7, 2, 5, 4, 2], 10, [[1, 0], [3, 4], [2, 5]]),
-    # Equal lengths go by number.
-    ([4, 4, 4], 8, [[0, 1], [2]]),
-    ([10], 10, [[0]]),
-    ([], 10, []),
-  )
-  def test_by_hand(self, lengths, row_tokens, expected):
-    self.assertEqual(packing.first_fit(lengths, room=row_tokens), expected)
-
-  def test_no_row_is_too_long_and_no_segment_is_lost(self):
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-      lengths = rng.integers(1, 33, rng.integers(1, 60)).tolist()
-      rows = packing.first_fit(lengths, room=32)
-      for row in rows:
-        self.assertLessEqual(sum(lengths[i] for i in row), 32)
-      self.assertEqual(sorted(sum(rows, [])), list(range(len(lengths))))
-      # First fit leaves no two rows half empty.
-      loads = sorted(sum(lengths[i] for i in row) for row in rows)
-      if len(loads) > 1:
-        self.assertGreater(loads[0] + loads[1], 32)
-      self.assertEqual(packing.first_fit(lengths, room=32), rows)
-
+class RoomTest(absltest.TestCase):
   def test_a_segment_longer_than_a_row_names_the_flag(self):
     with self.assertRaisesRegex(
       ValueError, r'9 tokens.*than a row of 8; .*--config\.learner\.pack_tokens'
@@ -228,12 +202,6 @@ class SharedPromptTest(absltest.TestCase):
     self.assertTrue(sees(3, 2))
     self.assertFalse(sees(4, 2) or sees(4, 3) or sees(5, 0) or sees(5, 4))
 
-  def test_a_group_too_long_for_a_row_takes_another_copy(self):
-    segments = [_segment([1, 2, 3], [4] * 3, number=0) for _ in range(3)]
-    parts = packing.blocks(segments, row_tokens=8, share_prompts=True)
-    # A prompt takes 2 places, a response 3: two fit 8, the third does not.
-    self.assertEqual(parts, [((0, 1), 8), ((2,), 5)])
-
   def test_a_row_has_no_more_ids_than_places(self):
     # Two responses of one token to each of four prompts of one token fill 8.
     segments = [_segment([1], [2], number=i // 2) for i in range(8)]
@@ -241,10 +209,25 @@ class SharedPromptTest(absltest.TestCase):
     self.assertEqual(rows.segment_ids[0, 0].tolist(), [1, 2, 3, 4, 5, 6, 7, 8])
     np.testing.assert_array_equal(rows.prefix_ids, rows.segment_ids)
 
-  def test_other_prompts_never_share(self):
-    segments = [_segment([1, 2], [4], number=n) for n in range(3)]
-    parts = packing.blocks(segments, row_tokens=99, share_prompts=True)
-    self.assertEqual(parts, [((n,), 2) for n in range(3)])
+
+class FillTest(absltest.TestCase):
+  def test_a_plan_says_where_everything_goes_whoever_fills_it(self):
+    rng = np.random.default_rng(2)
+    segments = [
+      _segment([i // 4 + 1] * 3, rng.integers(1, 99, n), number=i // 4)
+      for i, n in enumerate(rng.integers(1, 12, 24))
+    ]
+    packed = _pack(segments, row_tokens=16, most=24, share=True)
+    for s, (row, begin, count) in zip(segments, packed.places, strict=True):
+      m, r = divmod(row, 2)
+      here = packed.rows.targets[m, r, begin : begin + count]
+      self.assertEqual(here.tolist(), s.response_tokens.tolist())
+    # Of other tokens of the same lengths the places are the same.
+    others = [
+      s._replace(response_tokens=s.response_tokens + 1) for s in segments
+    ]
+    again = _pack(others, row_tokens=16, most=24, share=True)
+    self.assertEqual(again.places, packed.places)
 
 
 if __name__ == '__main__':

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from dapo_jax.training import row_plan
+
 
 class Segment(NamedTuple):
   """One response and what the loss needs of it."""
@@ -24,15 +26,7 @@ class Segment(NamedTuple):
   token_weight: float
 
 
-class Block(NamedTuple):
-  """Numbers of the segments that stand behind one copy of their prompt."""
-
-  segments: tuple[int, ...]
-  tokens: int  # places in a row
-
-
-# Flat row, first place and length of each segment's response.
-Places = tuple[tuple[int, int, int], ...]
+Places = row_plan.Places
 
 
 class Rows(NamedTuple):
@@ -64,55 +58,6 @@ class Packed(NamedTuple):
   row_tokens: int  # of the micro-batches that are computed
 
 
-def blocks(
-  segments: Sequence[Segment], *, row_tokens: int, share_prompts: bool
-) -> list[Block]:
-  """Returns the blocks of a minibatch, none longer than a row.
-
-  With `share_prompts` the responses to a prompt stand behind as few copies of
-  it as fit, else each has its own.
-
-  Raises:
-    ValueError: when a prompt and one response are longer than a row.
-  """
-  by_prompt: dict[int, list[int]] = {}
-  for number, segment in enumerate(segments):
-    key = segment.prompt_number if share_prompts else number
-    by_prompt.setdefault(key, []).append(number)
-  found = []
-  for numbers in by_prompt.values():
-    prefix = len(segments[numbers[0]].prompt_tokens) - 1
-    lengths = [len(segments[n].response_tokens) for n in numbers]
-    if prefix + max(lengths) > row_tokens:
-      raise ValueError(
-        f'a prompt and response take {prefix + max(lengths)} tokens, more '
-        f'than a row of {row_tokens}; change --config.learner.pack_tokens'
-      )
-    found += [
-      Block(
-        tuple(numbers[i] for i in part), prefix + sum(lengths[i] for i in part)
-      )
-      for part in first_fit(lengths, room=row_tokens - prefix)
-    ]
-  return found
-
-
-def first_fit(lengths: Sequence[int], *, room: int) -> list[list[int]]:
-  """Returns bins of item numbers: first fit, the longest first."""
-  order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
-  bins: list[list[int]] = []
-  free: list[int] = []
-  for i in order:
-    place = next((b for b, f in enumerate(free) if f >= lengths[i]), None)
-    if place is None:
-      place = len(bins)
-      bins.append([])
-      free.append(room)
-    bins[place].append(i)
-    free[place] -= lengths[i]
-  return bins
-
-
 def pack(
   segments: Sequence[Segment],
   *,
@@ -121,34 +66,58 @@ def pack(
   max_segments: int,
   share_prompts: bool,
 ) -> Packed:
-  """Returns the segments packed into rows.
+  """Returns the segments packed into rows: a plan, filled.
 
   The shapes depend on the keywords alone, never on the segments: room is
   made for `max_segments` rows. How many micro-batches are computed is a
   number, so other lengths compile nothing.
+
+  Raises:
+    ValueError: when a prompt and one response are longer than a row.
   """
-  parts = blocks(segments, row_tokens=row_tokens, share_prompts=share_prompts)
-  plan = first_fit([b.tokens for b in parts], room=row_tokens)
-  micro_batches = -(-len(plan) // micro_batch_rows)
+  lengths = [length(s) for s in segments]
+  plan = row_plan.plan(
+    lengths,
+    row_tokens=row_tokens,
+    micro_batch_rows=micro_batch_rows,
+    share_prompts=share_prompts,
+  )
   most = -(-max_segments // micro_batch_rows)
-  flat = _empty(most * micro_batch_rows, row_tokens)
-  places = {}
-  for row, numbers in enumerate(plan):
+  return Packed(
+    fill(plan, segments, shape=(most, micro_batch_rows, row_tokens)),
+    places=row_plan.places(plan, lengths),
+    micro_batches=plan.micro_batches,
+    real_tokens=plan.real_tokens,
+    row_tokens=plan.row_tokens,
+  )
+
+
+def length(segment: Segment) -> row_plan.Length:
+  """Returns what a plan knows of a segment."""
+  return row_plan.Length(
+    segment.prompt_number,
+    len(segment.prompt_tokens),
+    len(segment.response_tokens),
+  )
+
+
+def fill(
+  plan: row_plan.Plan,
+  segments: Sequence[Segment],
+  *,
+  shape: tuple[int, int, int],
+) -> Rows:
+  """Returns the rows of a plan, [M, R, T]; those beyond it are padding."""
+  micro_batches, rows, row_tokens = shape
+  flat = _empty(micro_batches * rows, row_tokens)
+  for row, blocks in enumerate(plan.rows):
     begin, free_id = 0, 1
-    for block in (parts[n] for n in numbers):
+    for block in blocks:
       members = [segments[n] for n in block.segments]
-      found = _write(_Place(flat, row, begin, free_id), members)
-      places |= zip(block.segments, found, strict=True)
+      _write(_Place(flat, row, begin, free_id), members)
       begin += block.tokens
       free_id += len(members) + _has_prefix_id(members)
-  shape = (most, micro_batch_rows, row_tokens)
-  return Packed(
-    Rows(*(field.reshape(shape) for field in flat)),
-    places=tuple(places[n] for n in range(len(segments))),
-    micro_batches=micro_batches,
-    real_tokens=sum(b.tokens for b in parts),
-    row_tokens=micro_batches * micro_batch_rows * row_tokens,
-  )
+  return Rows(*(field.reshape(shape) for field in flat))
 
 
 def take(
@@ -203,10 +172,8 @@ def _has_prefix_id(members: Sequence[Segment]) -> bool:
   return len(members) > 1 and len(members[0].prompt_tokens) > 1
 
 
-def _write(
-  place: _Place, members: Sequence[Segment]
-) -> list[tuple[int, int, int]]:
-  """Writes one prompt and the responses behind it; returns their places."""
+def _write(place: _Place, members: Sequence[Segment]) -> None:
+  """Writes one prompt and the responses behind it."""
   flat, row, begin, prefix_id = place
   prompt = members[0].prompt_tokens
   prefix = slice(begin, begin + len(prompt) - 1)
@@ -216,11 +183,11 @@ def _write(
   flat.segment_ids[row, prefix] = prefix_id
   flat.prefix_ids[row, prefix] = prefix_id
   begin = prefix.stop
-  places = []
   shared = _has_prefix_id(members)
   for number, s in enumerate(members):
     here = slice(begin, begin + len(s.response_tokens))
-    flat.tokens[row, here] = [prompt[-1], *s.response_tokens[:-1]]
+    flat.tokens[row, begin] = prompt[-1]
+    flat.tokens[row, begin + 1 : here.stop] = s.response_tokens[:-1]
     flat.targets[row, here] = s.response_tokens
     flat.positions[row, here] = np.arange(here.stop - begin) + len(prompt) - 1
     segment_id = prefix_id + number + shared
@@ -230,6 +197,4 @@ def _write(
     flat.is_response[row, here] = 1.0
     flat.token_weight[row, here] = s.token_weight
     flat.logp_sampler[row, here] = s.logp_sampler
-    places.append((row, begin, len(s.response_tokens)))
     begin = here.stop
-  return places
