@@ -197,6 +197,9 @@ def _sampler():
     chunk_tokens=32,
     # Tensor-parallel shards of the engine; slots are split over the rest.
     tensor=1,
+    # Devices of an engine, those of one or more whole processes; None = of one.
+    # Each engine has all of the weights.
+    engine_chips=config_dict.placeholder(int),
     # Prompts longer than this are prefilled in parts of this, a power of two
     # from 16, [tokens].
     prefill_tokens=1024,
@@ -311,6 +314,9 @@ def _train():
     # state is saved in it if that is possible. TPU machines that are taken
     # away are given 30 s.
     grace_s=25.0,
+    # Of several processes: a wait for others this long is told, [s], and
+    # again after as long.
+    wait_warn_s=120.0,
   )
 
 

@@ -78,6 +78,7 @@ _AT_LEAST_1 = (
   'sampler.slots',
   'sampler.chunk_tokens',
   'sampler.tensor',
+  'sampler.engine_chips',
   'sampler.prefill_tokens',
   'sampler.page_tokens',
   'reward.verify_processes',
@@ -122,6 +123,7 @@ _ABOVE_0 = (
   'objective.log_ratio_clamp',
   'sft.lr',
   'train.grace_s',
+  'train.wait_warn_s',
 )
 _AT_LEAST_0 = (
   'data.shots',

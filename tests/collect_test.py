@@ -11,7 +11,7 @@ import tiny_engine
 import tiny_groups
 from dapo_jax.data import records
 from dapo_jax.rewards import reward
-from dapo_jax.rollout import collect, grading
+from dapo_jax.rollout import collect, grading, shares
 from dapo_jax.sampling import scheduler, stop_strings
 
 _EOS = 1
@@ -75,6 +75,7 @@ class CollectTest(parameterized.TestCase):
       decode=_decode,
       grading=_grading(self._judge),
       samples_per_prompt=samples,
+      shares=shares.alone(),
     )
 
   _COMPLETIONS = (
@@ -157,6 +158,7 @@ class StopTest(absltest.TestCase):
       decode=stop_strings.decoder(_decode, (' 9',)),
       grading=_grading(judge),
       samples_per_prompt=1,
+      shares=shares.alone(),
     )
     [response] = group.responses
     # The loss sees all that was sampled.
@@ -182,6 +184,7 @@ class BesideTest(parameterized.TestCase):
       decode=_decode,
       grading=_grading(judge, **changes),
       samples_per_prompt=2,
+      shares=shares.alone(),
     )
 
   def _group(self, index):
@@ -352,6 +355,7 @@ class EngineTest(absltest.TestCase):
       decode=tiny_engine.Tokenizer().decode,
       grading=_grading(judge),
       samples_per_prompt=4,
+      shares=shares.alone(),
     )
     self.assertEqual([len(g.responses) for g in groups], [4] * len(prompts))
     # A group was there to be judged long before the last chunk.

@@ -151,7 +151,9 @@ class ReferenceTest(_Test):
     second = learn.learn(
       made, first.state, _groups(), {}, timers.Timers(), step=2
     )
-    packed = minibatches.pack_groups(_groups(), made.config, made.parts.mesh)
+    packed = minibatches.pack_groups(
+      _groups(), made.config, made.parts.mesh, made.parts.shares
+    )
     found = []
     moved, _ = self._moved(made)
     for batch in packed:

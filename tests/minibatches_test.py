@@ -8,6 +8,7 @@ import tiny_groups
 import tiny_run
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.rollout import shares
 from dapo_jax.training import minibatches
 
 
@@ -130,7 +131,9 @@ class PackGroupsTest(absltest.TestCase):
     self.mesh = mesh_lib.update_mesh(jax.devices(), data=1, fsdp=-1, tensor=1)
 
   def _pack(self, groups):
-    return minibatches.pack_groups(groups, self.config, self.mesh)
+    return minibatches.pack_groups(
+      groups, self.config, self.mesh, shares.alone()
+    )
 
   def test_minibatches_of_whole_groups_of_one_shape(self):
     # 5 groups, at most 2 in a minibatch; each sums to 1 over its tokens.

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Float32
 
 from dapo_jax.model import decoder, tensor_files
 from dapo_jax.model import spec as spec_lib
+from dapo_jax.parallel import placement
 
 # Our leaf: the tensor's name there, and its axes, outermost first, in the
 # letters below; 'NH' is one axis, the product of two of ours.
@@ -152,7 +153,8 @@ def save(
   Args:
     folder: made where it does not exist.
     model: whose parameters these are.
-    params: host arrays, or arrays whose devices all belong to this process.
+    params: host arrays, or arrays on devices; where these are of several
+      processes, the others call `give`.
     eos_ids: the tokens that end a response.
     dtype: of the tensors, 'float32' or 'bfloat16' (rounded to nearest even).
     max_file_bytes: most bytes of tensors in a file, unless one is larger.
@@ -169,6 +171,15 @@ def save(
     _tensors(model, params, dtype=dtype),
     max_file_bytes=max_file_bytes,
   )
+
+
+def give(model: decoder.Abstract, params: decoder.Params) -> None:
+  """Does the part of `save` of a process that writes nothing.
+
+  Where parameters are spread over processes all of them fetch each tensor.
+  """
+  for _ in _tensors(model, params, dtype='float32'):
+    pass
 
 
 def save_config(
@@ -222,7 +233,7 @@ def _tensors(
   for path, leaf in _leaves(model).items():
     for i, name in enumerate(leaf.names):
       layer = _layer(flat[path], i) if leaf.stacked else flat[path]
-      values = jax.device_get(layer).astype(_WRITABLE[dtype])
+      values = placement.on_host(layer).astype(_WRITABLE[dtype])
       yield tensor_files.Tensor(name, leaf.to_tensor(values))
 
 

@@ -102,6 +102,15 @@ class SampleWriter:
 class NoWriter:
   """Stands in for a writer where another process writes."""
 
+  def __enter__(self) -> 'NoWriter':
+    return self
+
+  def __exit__(self, *exception: object) -> None:
+    pass
+
+  def keep_until(self, step: int) -> None:
+    """Drops nothing."""
+
   def write(self, step: int, values: Any) -> None:
     """Writes nothing."""
 

@@ -35,11 +35,13 @@ def row_processes(rows: int, mesh: Mesh) -> list[set[int]]:
   return found
 
 
-def on_host(array: Array) -> Shaped[np.ndarray, '...']:
+def on_host(array: Array | np.ndarray) -> Shaped[np.ndarray, '...']:
   """Returns the whole of an array, in every process.
 
   All processes call it, or the array is whole in each.
   """
+  if isinstance(array, np.ndarray):
+    return array
   if array.is_fully_addressable or array.is_fully_replicated:
     return np.asarray(array)
   mesh = array.sharding.mesh

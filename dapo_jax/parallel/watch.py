@@ -18,8 +18,10 @@ _TICK_S = 1.0
 # says it, so that no compilation, and no wait for a device, is that long.
 _LOST_S = 60.0
 # Most time that the first process waits for the others to see what it
-# declared, before the coordinator ends with it, [s].
+# declared, before the coordinator ends with it, [s]; and the time that they
+# have to end, after that.
 _PARTING_S = 10.0
+_ENDING_S = 2.0
 _ROOT = 'dapo_jax/watch'
 
 
@@ -96,6 +98,7 @@ class Watch:
     until_s = time.monotonic() + _PARTING_S
     while len(self._gone()) < self._count - 1 and time.monotonic() < until_s:
       time.sleep(_TICK_S / 10)
+    time.sleep(_ENDING_S)
 
   @contextlib.contextmanager
   def watching(self) -> Iterator[None]:

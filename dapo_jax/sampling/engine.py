@@ -83,7 +83,7 @@ class Engine(engine_api.Engine):
       limits,
       mesh,
       eos_ids=self.eos_ids,
-      engines=mesh_lib.engines_mesh(devices or mesh.devices.flat, mesh),
+      engines=mesh_lib.engines_mesh(devices or [*mesh.devices.flat], mesh),
     )
     self._warm_buckets: set[int] = set()
     self._warm_chunk = False
@@ -238,7 +238,9 @@ class Engine(engine_api.Engine):
 
   def look(
     self, state: decode.DecodeState, steps: Int[Array, '']
-  ) -> tuple[Bool[np.ndarray, ' S'], Int[np.ndarray, ' S'], int]:
+  ) -> tuple[
+    Bool[np.ndarray, ' S'], Int[np.ndarray, ' S'], Int[np.ndarray, '']
+  ]:
     """Returns which slots are live, their response tokens, and `steps`.
 
     The host waits for the chunk that gave these.

@@ -155,9 +155,18 @@ def initial_params(config: FrozenConfigDict, parts: Parts) -> decoder.Params:
 def export(
   folder: str | pathlib.Path, parts: Parts, params: decoder.Params
 ) -> None:
-  """Writes the policy as a Hugging Face folder, its tokenizer included."""
+  """Writes the policy as a Hugging Face folder, its tokenizer included.
+
+  The first process writes; all of them give what they have of the weights.
+  """
   params = decoder.without_value_head(params)
-  model_folder.save(folder, parts.model, params, tokenizer=parts.tokenizer)
+  model_folder.save(
+    folder,
+    parts.model,
+    params,
+    tokenizer=parts.tokenizer,
+    is_writer=parts.shares.job.is_first,
+  )
 
 
 def saved_model(

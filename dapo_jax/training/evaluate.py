@@ -3,16 +3,17 @@
 import json
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records
 from dapo_jax.model import decoder
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.rollout import collect, grading, sharing
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
-from dapo_jax.training import assemble, checkpoint, resuming
+from dapo_jax.training import assemble, checkpoint, resuming, run_folder
 
 
 class Protocol(NamedTuple):
@@ -27,17 +28,24 @@ class Protocol(NamedTuple):
   stop_strings: tuple[str, ...] = ()
 
 
-def run(config: FrozenConfigDict, workdir: str) -> None:
+def run(
+  config: FrozenConfigDict, workdir: str, job: job_lib.Job | None = None
+) -> None:
   """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
 
   The policy is the newest checkpoint's of WORKDIR, with the settings that its
   run was made with; only `eval`, `sampler`, `mesh`, `reward.wait_s` and
   `checkpoint.folder` are this call's. Without a checkpoint it is the model
   that the configuration names. Writes WORKDIR/eval.json.
+
+  Args:
+    config: the run's.
+    workdir: its folder.
+    job: the processes, of which the first prints; None = this one alone.
   """
-  folder = pathlib.Path(workdir)
+  folder, job = pathlib.Path(workdir), job or job_lib.Job()
   with checkpoint.open_store(
-    folder, keep=None, folder=config.checkpoint.folder, read_only=True
+    folder, keep=None, folder=config.checkpoint.folder, read_only=True, job=job
   ) as store:
     if not config.model.path and store.latest_step() is None:
       raise ValueError(
@@ -46,8 +54,9 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
         '--config.model.path, or --config.checkpoint.folder'
       )
     config = _of_run(config, store)
-    resuming.bring_tokenizer(config, folder, store.saved_origin())
-    parts = assemble.build(config, folder)
+    own = run_folder.of_process(folder, job)
+    resuming.bring_tokenizer(config, own, store.saved_origin())
+    parts = assemble.build(config, own, job)
     store.check_tokenizer(parts.tokenizer)
     params, step = store.restore_params(
       parts.model.shapes, parts.params_shardings
@@ -60,7 +69,14 @@ def run(config: FrozenConfigDict, workdir: str) -> None:
   results = {'step': step}
   for name, how in (('greedy', greedy), ('sampled', sampled)):
     results[name] = measure(parts, engine_params, how, check=lambda: None)
-    print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
+    if job.is_first:
+      print(f'{name:8} {summary_line(results[name], step=step)}', flush=True)
+  if job.is_first:
+    _write(folder, results)
+
+
+def _write(folder: pathlib.Path, results: dict[str, Any]) -> None:
+  """Writes WORKDIR/eval.json."""
   folder.mkdir(parents=True, exist_ok=True)
   part = folder / 'eval.json.part'
   part.write_text(json.dumps(results, indent=2) + '\n')

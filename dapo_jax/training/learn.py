@@ -72,7 +72,8 @@ def learn(
     step: number of this rollout step, from 1.
   """
   config = trainer.config
-  packed = minibatches.pack_groups(groups, config, trainer.parts.mesh)
+  parts = trainer.parts
+  packed = minibatches.pack_groups(groups, config, parts.mesh, parts.shares)
   with timers.measure('time/old_logp_s'):
     before = jax.block_until_ready(
       [_before(trainer, state, batch) for batch in packed]
@@ -90,7 +91,7 @@ def learn(
     more = {}
     if estimates.explained_frac is not None:
       more['critic/explained_frac'] = estimates.explained_frac
-  experience = _experience(before, each, returns, trainer.parts.mesh)
+  experience = _experience(before, each, returns, parts.mesh)
   with timers.measure('time/update_s'):
     state, moved, faults = _update(
       trainer, state, packed, experience, step=step
@@ -146,7 +147,7 @@ def _penalties(
   found = []
   for b in before:
     kl = divergence.kl(b.logp_old, b.logp_ref, estimator=c.kl_estimator)
-    found += packing.take(np.asarray(kl, np.float64), b.places)
+    found += packing.take(placement.on_host(kl).astype(np.float64), b.places)
   return [c.kl_coef * kl for kl in found]
 
 
@@ -170,7 +171,7 @@ def _estimates(
 ) -> critic_lib.Estimates:
   """Returns the critic's advantages of the groups' responses."""
   return critic_lib.estimate(
-    [v for b in before for v in packing.take(np.asarray(b.values), b.places)],
+    [v for b in before for v in packing.take(placement.on_host(b.values), b.places)],
     [r for g in groups for r in records.group_rewards(g)],
     penalties,
     gamma=config.advantage.gamma,

@@ -9,17 +9,25 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.data import records
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import placement
-from dapo_jax.training import assemble, packing
+from dapo_jax.rollout import shares as shares_lib
+from dapo_jax.training import assemble, delivery, packing, row_plan
 
 
 def pack_groups(
-  groups: Sequence[records.Group], config: FrozenConfigDict, mesh: Mesh
+  groups: Sequence[records.Group],
+  config: FrozenConfigDict,
+  mesh: Mesh,
+  shares: shares_lib.Shares,
 ) -> list[packing.Packed]:
   """Returns a step's minibatches in packed rows, on the mesh.
 
   The responses of a minibatch are its segments, in the order of the groups.
+  All processes plan all rows, and each fills those that its devices hold.
   """
   size = config.learner.minibatch_prompts
+  holders = placement.row_processes(config.learner.micro_batch_rows, mesh)
+  held = {r for r, of in enumerate(holders) if shares.job.index in of}
+  groups = _delivered(groups, config, holders, shares)
   batches = []
   for part in split(groups, size=size):
     packed = packing.pack(
@@ -34,10 +42,38 @@ def pack_groups(
       micro_batch_rows=config.learner.micro_batch_rows,
       max_segments=size * config.rollout.responses_per_prompt,
       share_prompts=config.learner.share_prompts,
+      held=held,
     )
     rows = placement.put_rows(packed.rows, mesh)
     batches.append(packed._replace(rows=rows))
   return batches
+
+
+def _delivered(
+  groups: Sequence[records.Group],
+  config: FrozenConfigDict,
+  holders: Sequence[set[int]],
+  shares: shares_lib.Shares,
+) -> list[records.Group]:
+  """Returns the groups with the tokens of the rows that this process holds."""
+  if shares.job.count == 1:
+    return list(groups)
+  found = []
+  for part in split(groups, size=config.learner.minibatch_prompts):
+    lengths = [
+      row_plan.Length(g.draw.ordinal, len(g.prompt_tokens), len(r.tokens))
+      for g in part
+      for r in g.responses
+    ]
+    plan = row_plan.plan(
+      lengths,
+      row_tokens=assemble.row_tokens(config),
+      micro_batch_rows=config.learner.micro_batch_rows,
+      share_prompts=config.learner.share_prompts,
+    )
+    needs = iter(delivery.needs(plan, lengths, holders))
+    found += [[next(needs) for _ in g.responses] for g in part]
+  return delivery.delivered(groups, found, shares)
 
 
 def metrics(

@@ -80,18 +80,24 @@ def save(
   layout: str = 'hf',
   dtype: str = 'float32',
   max_file_bytes: int = hf_weights.MAX_FILE_BYTES,
+  is_writer: bool = True,
 ) -> None:
   """Writes a folder in the place of what is there; complete or absent.
 
   Args:
     folder: the folder.
     model: whose parameters these are.
-    params: arrays whose devices all belong to this process.
+    params: the parameters; where other processes have parts of them, all of
+      them call this.
     tokenizer: of the model; all files that it came with are kept.
     layout: one of `FORMATS`.
     dtype: of the weights, see `hf_weights.save`; Orbax keeps float32.
     max_file_bytes: most bytes of tensors in a safetensors file.
+    is_writer: whether this process writes, in the layout 'hf'.
   """
+  if not is_writer:
+    hf_weights.give(model, params)
+    return
   folder = pathlib.Path(folder)
   half = folder.with_name(folder.name + '.half')
   shutil.rmtree(half, ignore_errors=True)

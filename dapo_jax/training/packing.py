@@ -7,7 +7,7 @@ response token, is fed once a response. So a block of a prompt of P tokens and
 responses of n tokens each takes P - 1 + sum(n) places.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,12 +65,22 @@ def pack(
   micro_batch_rows: int,
   max_segments: int,
   share_prompts: bool,
+  held: Container[int] | None = None,
 ) -> Packed:
   """Returns the segments packed into rows: a plan, filled.
 
   The shapes depend on the keywords alone, never on the segments: room is
   made for `max_segments` rows. How many micro-batches are computed is a
   number, so other lengths compile nothing.
+
+  Args:
+    segments: of a minibatch.
+    row_tokens: T.
+    micro_batch_rows: R.
+    max_segments: most segments that a minibatch can have.
+    share_prompts: see `row_plan.plan`.
+    held: rows of a micro-batch that this process trains, and that are filled;
+      None = all.
 
   Raises:
     ValueError: when a prompt and one response are longer than a row.
@@ -84,7 +94,12 @@ def pack(
   )
   most = -(-max_segments // micro_batch_rows)
   return Packed(
-    fill(plan, segments, shape=(most, micro_batch_rows, row_tokens)),
+    fill(
+      plan,
+      segments,
+      shape=(most, micro_batch_rows, row_tokens),
+      held=range(micro_batch_rows) if held is None else held,
+    ),
     places=row_plan.places(plan, lengths),
     micro_batches=plan.micro_batches,
     real_tokens=plan.real_tokens,
@@ -106,11 +121,18 @@ def fill(
   segments: Sequence[Segment],
   *,
   shape: tuple[int, int, int],
+  held: Container[int],
 ) -> Rows:
-  """Returns the rows of a plan, [M, R, T]; those beyond it are padding."""
+  """Returns the rows of a plan, [M, R, T].
+
+  Those beyond it are padding, and so are those of a micro-batch that are not
+  `held`.
+  """
   micro_batches, rows, row_tokens = shape
   flat = _empty(micro_batches * rows, row_tokens)
   for row, blocks in enumerate(plan.rows):
+    if row % rows not in held:
+      continue
     begin, free_id = 0, 1
     for block in blocks:
       members = [segments[n] for n in block.segments]

@@ -35,7 +35,9 @@ def of_process(folder: pathlib.Path, job: job_lib.Job) -> pathlib.Path:
   For the first one, which also writes all that is the run's, it is the work
   directory; the others have a folder each in it, on whichever machine.
   """
-  return folder if job.is_first else folder / f'process-{job.index}'
+  own = folder if job.is_first else folder / f'process-{job.index}'
+  own.mkdir(parents=True, exist_ok=True)
+  return own
 
 
 def settled(

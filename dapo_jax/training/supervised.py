@@ -11,8 +11,9 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.data import records
 from dapo_jax.monitor import writers
 from dapo_jax.objective import weighting
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.parallel import placement
-from dapo_jax.rollout import grading
+from dapo_jax.rollout import sharing
 from dapo_jax.training import (
   assemble,
   checkpoint,
@@ -41,8 +42,9 @@ class _Outlets(NamedTuple):
   """Where a run keeps what it does, and is asked to stop."""
 
   store: checkpoint.Store
-  metrics: writers.JsonlWriter
+  metrics: writers.JsonlWriter | writers.NoWriter
   guard: interrupt.Guard
+  tell: Callable[..., None]  # prints, in the first process
 
 
 def run(
@@ -65,24 +67,28 @@ def run(
   """
   folder = pathlib.Path(workdir)
   model_folder = folder / 'model'
-  if model_folder.exists():
-    print(f'supervised training is done already: the policy is {model_folder}')
+  job = guard.job if guard else job_lib.Job()
+  tell = print if job.is_first else lambda *_, **__: None
+  if job.any(job.is_first and model_folder.exists(), what='the begin'):
+    tell(f'supervised training is done already: the policy is {model_folder}')
     return
-  line = writers.last_line(folder / 'metrics.jsonl')
+  line = writers.last_line(folder / 'metrics.jsonl') if job.is_first else {}
   if line and 'sft/step_count' not in line:
     raise ValueError(
       f'{folder} holds a run of reinforcement learning; name another --workdir'
     )
-  with resuming.open_store(config, folder, keep=1) as store:
+  with resuming.open_store(config, folder, keep=1, job=job) as store:
     parts, _ = resuming.build(
       config,
       folder,
       store,
       command='sft',
       every_steps=config.sft.eval_every_steps,
+      job=job,
     )
     _check_solutions(parts.train_prompts)
-    writers.write_config(folder / 'run_config.json', config.to_dict())
+    if job.is_first:
+      writers.write_config(folder / 'run_config.json', config.to_dict())
     trainer = trainer_lib.make_trainer(
       config,
       parts,
@@ -93,18 +99,27 @@ def run(
     )
     with (
       interrupt.entered(guard) as guard,
-      writers.JsonlWriter(folder / 'metrics.jsonl') as metrics,
+      _metrics_writer(folder, job) as metrics,
     ):
-      result = _train(trainer, _Outlets(store, metrics, guard))
+      result = _train(trainer, _Outlets(store, metrics, guard, tell))
       guard.ends()
     if not result.finished:
       store.save(result.state, result.progress, config.to_dict())
   if not result.finished:
     step = result.progress.counters.updates
-    print('stopped;', interrupt.saved_line(step, result.again))
+    tell('stopped;', interrupt.saved_line(step, result.again))
     return
   assemble.export(model_folder, parts, result.state.params)
-  print(f'supervised training is done: the policy is {model_folder}')
+  tell(f'supervised training is done: the policy is {model_folder}')
+
+
+def _metrics_writer(
+  folder: pathlib.Path, job: job_lib.Job
+) -> writers.JsonlWriter | writers.NoWriter:
+  """Returns the writer of the metrics: that of the first process writes."""
+  if not job.is_first:
+    return writers.NoWriter()
+  return writers.JsonlWriter(folder / 'metrics.jsonl')
 
 
 def _train(trainer, outlets: _Outlets) -> Result:
@@ -131,9 +146,9 @@ def _train(trainer, outlets: _Outlets) -> Result:
           return here._replace(finished=True)
         here = here._replace(again=f'step {step + 1}')
       _tell(trainer.config, outlets, here)
-      guard.check()
+      guard.check_together('the end of the step')
       state, stats = _update(trainer, state, step)
-    except interrupt.Interrupted:
+    except sharing.StoppedError:
       return here
     seen.append(stats)
     counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
@@ -159,14 +174,14 @@ def _evaluate(
   _tell(config, outlets, here)
   try:
     found = _measure(trainer, here.state, outlets.guard.check)
-  except grading.ERRORS:
+  except sharing.ERRORS:
     outlets.guard.ends()
     outlets.store.save(here.state, here.progress, config.to_dict())
     raise
   if seen:
     found |= _loss(seen, config.optim.max_skipped_updates)
   outlets.metrics.write(step, found | {'sft/step_count': step})
-  print(_line(found, step=step), flush=True)
+  outlets.tell(_line(found, step=step), flush=True)
   if step:
     with outlets.guard.writing():
       outlets.store.save(here.state, here.progress, config.to_dict())
