@@ -275,7 +275,9 @@ class CountersTest(absltest.TestCase):
     )
     counters = checkpoint.Counters(
       rollout_steps=10, updates=160, rounds=20, prompts=320, tokens=5000
-    ).after_step(tally, totals.totals(), updates=16, faults=[['the loss']] + [[]] * 16)
+    ).after_step(
+      tally, totals.totals(), updates=16, faults=[['the loss']] + [[]] * 16
+    )
     self.assertEqual(
       counters.metrics(),
       {
@@ -298,7 +300,9 @@ class CountersTest(absltest.TestCase):
       ([['a'], []], 0),
       ([[], ['a']], 1),
     ):
-      counters = counters.after_step(tally, totals.totals(), updates=0, faults=faults)
+      counters = counters.after_step(
+        tally, totals.totals(), updates=0, faults=faults
+      )
       self.assertEqual(counters.skipped_in_a_row, expected)
     self.assertEqual(counters.updates, 0)
 

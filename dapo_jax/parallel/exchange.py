@@ -80,6 +80,4 @@ def _mesh() -> Mesh:
 @functools.cache
 def _swap(mesh: Mesh):
   """Returns the program that splits over the receivers, not the senders."""
-  return jax.jit(
-    lambda x: x, out_shardings=NamedSharding(mesh, P(None, _AXIS))
-  )
+  return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, P(None, _AXIS)))

@@ -67,9 +67,7 @@ def to_island(
   def own(array: Array, sharding) -> Array:
     parts = {shard.device: shard.data for shard in array.addressable_shards}
     mine = [parts[device] for device in sharding.addressable_devices]
-    return jax.make_array_from_single_device_arrays(
-      array.shape, sharding, mine
-    )
+    return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
 
   return jax.tree.map(own, spread, island)
 

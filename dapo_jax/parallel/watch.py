@@ -260,8 +260,10 @@ def _waits_text(waits: dict[int, list], said: dict[int, list]) -> str:
     if i not in waits
   ]
   numbers = ', '.join(map(str, sorted(waits)))
-  who = f'process {numbers} waits' if len(waits) == 1 else (
-    f'processes {numbers} wait'
+  who = (
+    f'process {numbers} waits'
+    if len(waits) == 1
+    else (f'processes {numbers} wait')
   )
   return (
     f'{who} for {what} since {seconds:.0f} s; '

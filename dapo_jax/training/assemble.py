@@ -91,9 +91,7 @@ def build(
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
-  shares = shares_lib.of(
-    job, devices, engine_chips=config.sampler.engine_chips
-  )
+  shares = shares_lib.of(job, devices, engine_chips=config.sampler.engine_chips)
   engine_mesh = mesh_lib.engine_mesh(
     mesh_lib.of_engine(devices, hosts=shares.hosts, process=job.index),
     tensor=config.sampler.tensor,

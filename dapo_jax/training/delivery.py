@@ -48,7 +48,9 @@ def delivered(
   if job.count == 1:
     return list(groups)
   sizes = np.zeros((job.count, job.count), np.int64)
-  outgoing: list[list[UInt32[np.ndarray, ' _']]] = [[] for _ in range(job.count)]
+  outgoing: list[list[UInt32[np.ndarray, ' _']]] = [
+    [] for _ in range(job.count)
+  ]
   for owner, to, _, response in _moves(groups, needs, shares):
     sizes[owner, to] += 2 * len(response.tokens)
     if owner == job.index:

@@ -171,7 +171,11 @@ def _estimates(
 ) -> critic_lib.Estimates:
   """Returns the critic's advantages of the groups' responses."""
   return critic_lib.estimate(
-    [v for b in before for v in packing.take(placement.on_host(b.values), b.places)],
+    [
+      v
+      for b in before
+      for v in packing.take(placement.on_host(b.values), b.places)
+    ],
     [r for g in groups for r in records.group_rewards(g)],
     penalties,
     gamma=config.advantage.gamma,
