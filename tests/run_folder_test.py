@@ -7,6 +7,7 @@ import tempfile
 from absl.testing import absltest, parameterized
 
 import tiny_run
+from dapo_jax.parallel import job
 from dapo_jax.training import checkpoint, run_folder
 
 
@@ -49,12 +50,16 @@ class CheckTest(_Test):
 class SettledTest(_Test):
   def test_pending_metrics_that_have_their_line_are_not(self):
     pending = _progress(3, pending={'reward/mean': 0.5}, first_accuracy=0.25)
-    self.assertEqual(run_folder.settled(pending, self.folder), pending)
+    self.assertEqual(
+      run_folder.settled(pending, self.folder, job.Job()), pending
+    )
     self.line(**{'step': 2, 'eval/accuracy_frac': 0.75})
-    self.assertEqual(run_folder.settled(pending, self.folder), pending)
+    self.assertEqual(
+      run_folder.settled(pending, self.folder, job.Job()), pending
+    )
     self.line(**{'step': 3, 'eval/accuracy_frac': 0.75})
     self.assertEqual(
-      run_folder.settled(pending, self.folder),
+      run_folder.settled(pending, self.folder, job.Job()),
       _progress(3, first_accuracy=0.25, last_accuracy=0.75),
     )
 

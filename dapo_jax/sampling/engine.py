@@ -241,10 +241,7 @@ class Engine(engine_api.Engine):
   ) -> tuple[
     Bool[np.ndarray, ' S'], Int[np.ndarray, ' S'], Int[np.ndarray, '']
   ]:
-    """Returns which slots are live, their response tokens, and `steps`.
-
-    The host waits for the chunk that gave these.
-    """
+    """Returns which slots are live, their response tokens, and `steps`."""
     live, generated = self._programs.look(state)
     return jax.device_get((live, generated, steps))
 
@@ -387,20 +384,14 @@ class Engine(engine_api.Engine):
     """The number of slots (JetStream)."""
     return self.limits.slots
 
-  @property
-  def samples_per_slot(self) -> int:
-    """One (JetStream)."""
-    return 1
+  samples_per_slot = property(lambda self: 1, doc='One (JetStream).')
 
   @property
   def max_prefill_length(self) -> int:
     """The longest padded prompt, [tokens] (JetStream)."""
     return limits_lib.bucket_tokens(self.limits.prompt_tokens)
 
-  @property
-  def mesh(self) -> Mesh:
-    """The mesh the engine runs on (JetStream)."""
-    return self._mesh
+  mesh = property(lambda self: self._mesh, doc='Its devices (JetStream).')
 
   @property
   def colocated_cpus(self) -> None:

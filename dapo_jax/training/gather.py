@@ -45,8 +45,9 @@ def gather(
 ) -> dynamic_sampling.Filled:
   """Returns a step's groups; adds what it took here to `metered`.
 
-  Of groups that another process sampled, all but the tokens is known. `check` is called often during the wait for verdicts, when no chunk is
-  decoded any more; what it raises ends the wait.
+  Of groups that another process sampled all but the tokens is known. `check`
+  is called often during the wait for verdicts, when no chunk is decoded any
+  more; what it raises ends the wait.
   """
   config, parts = trainer.config, trainer.parts
   sampling = scheduler.Sampling(
