@@ -8,17 +8,13 @@ import contextlib
 import os
 import signal
 import sys
-import typing
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import ml_collections
 from absl import flags, logging
 
 from dapo_jax import config as config_lib
-
-if typing.TYPE_CHECKING:
-  from dapo_jax.parallel import job as job_lib
-  from dapo_jax.training import interrupt
 
 USAGE = 'dapo-jax {} --config=FILE --workdir=DIR [--config.KEY=VALUE ...]'
 
@@ -35,13 +31,13 @@ def define(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_bool(
     'distributed',
     False,
-    'Join the processes that the machines know of: a TPU pod, GKE, Slurm.',
+    'Join the processes of a TPU pod, of GKE or Slurm.',
     flag_values=flag_values,
   )
   flags.DEFINE_string(
     'coordinator',
     None,
-    'Else HOST:PORT of the first of several processes, with the next two.',
+    'Else HOST:PORT of the first process, with the next two.',
     flag_values=flag_values,
   )
   flags.DEFINE_integer(
@@ -109,7 +105,7 @@ def _stopped_in_time(
   config: ml_collections.FrozenConfigDict,
   workdir: str,
   flag_values: flags.FlagValues,
-) -> Iterator['interrupt.Guard']:
+) -> Iterator[Any]:
   """Yields the guard of a run, which knows its processes."""
   launch = _launch(flag_values)
   from dapo_jax.training import checkpoint_folder, stopping
@@ -123,7 +119,7 @@ def _stopped_in_time(
     yield guard
 
 
-def _launch(flag_values: flags.FlagValues) -> 'job_lib.Launch':
+def _launch(flag_values: flags.FlagValues) -> Any:
   """Returns how the processes find each other, by the flags."""
   from dapo_jax.parallel import job as job_lib
 
@@ -138,9 +134,7 @@ def _launch(flag_values: flags.FlagValues) -> 'job_lib.Launch':
 
 
 @contextlib.contextmanager
-def _job(
-  launch: 'job_lib.Launch', *, quiet_s: float
-) -> Iterator['job_lib.Job']:
+def _job(launch: Any, *, quiet_s: float) -> Iterator[Any]:
   """Yields the processes of the run, of which the first prints."""
   from dapo_jax.parallel import job as job_lib
   from dapo_jax.parallel import watch
