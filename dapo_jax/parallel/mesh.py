@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -37,8 +38,12 @@ def update_mesh(
 ) -> Mesh:
   """Returns the update's mesh; one axis may be -1, what is left.
 
+  On TPUs neighbours on an axis are neighbours by wire; of several slices, only
+  `data` goes from one to another.
+
   Raises:
-    ValueError: when the axes do not multiply to the number of devices.
+    ValueError: when the axes do not multiply to the number of devices, or the
+      slices can't be split over `data`.
   """
   sizes = {'data': data, 'fsdp': fsdp, 'tensor': tensor}
   count = len(devices)
@@ -53,7 +58,24 @@ def update_mesh(
       'change --config.mesh.data, --config.mesh.fsdp or '
       '--config.mesh.tensor'
     )
-  return _mesh(devices, sizes)
+  if devices[0].platform != 'tpu':
+    return _mesh(devices, sizes)
+  slices = len({getattr(d, 'slice_index', 0) for d in devices})
+  if sizes['data'] % slices:
+    raise ValueError(
+      f'mesh.data ({sizes["data"]}) must be a multiple of the {slices} slices, '
+      'between which nothing else is split; change --config.mesh.data'
+    )
+  within = (sizes['data'] // slices, sizes['fsdp'], sizes['tensor'])
+  if slices == 1:
+    grid = mesh_utils.create_device_mesh(
+      within, devices, allow_split_physical_axes=True
+    )
+  else:
+    grid = mesh_utils.create_hybrid_device_mesh(
+      within, (slices, 1, 1), devices, allow_split_physical_axes=True
+    )
+  return _mesh(grid, sizes)
 
 
 def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
@@ -142,6 +164,6 @@ def replicated(mesh: Mesh) -> NamedSharding:
   return NamedSharding(mesh, P())
 
 
-def _mesh(devices: Sequence[jax.Device], sizes: Mapping[str, int]) -> Mesh:
+def _mesh(devices: Any, sizes: Mapping[str, int]) -> Mesh:
   grid = np.asarray(devices).reshape(tuple(sizes.values()))
   return Mesh(grid, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
