@@ -2,9 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from absl.testing import absltest, parameterized
 
 import tiny_engine
+from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import insertion, pages, programs
 from dapo_jax.sampling import limits as limits_lib
@@ -55,6 +57,27 @@ class ProgramsTest(parameterized.TestCase):
     prefix_bytes = 2 * prefix.k.size * 4
     scratch_bytes = program.memory_analysis().temp_size_in_bytes
     self.assertLess(scratch_bytes, 2 * prefix_bytes)
+
+  def test_parameters_come_from_a_mesh_of_any_order(self):
+    # That of an update on TPUs is by wires, an engine's by number.
+    by_wire = [jax.devices()[i] for i in (3, 1, 0, 6, 7, 2, 5, 4)]
+    update_mesh = mesh_lib.update_mesh(by_wire, data=1, fsdp=4, tensor=2)
+    mesh = mesh_lib.engine_mesh(jax.devices()[:8], tensor=2)
+    model = tiny_engine.model()
+    limits = tiny_engine.LIMITS._replace(cache='dense')
+    made = programs.make(model, limits, mesh, eos_ids=(1,))
+    params = decoder.random_params(
+      model,
+      0,
+      shardings=mesh_lib.shardings(
+        model.shapes, model.logical_axes, update_mesh, mesh_lib.UPDATE_RULES
+      ),
+    )
+    placed = made.place(params)
+    self.assertEqual(placed['embedding'].sharding.mesh, mesh)
+    np.testing.assert_array_equal(placed['embedding'], params['embedding'])
+    for number, layer in enumerate(placed['block']):
+      np.testing.assert_array_equal(layer['q'], params['block']['q'][number])
 
   def test_a_chunk_is_lowered_from_shapes_and_gives_up_the_state(self):
     mesh = mesh_lib.local_mesh()

@@ -60,19 +60,10 @@ def make(
   jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
   step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
   places = functools.partial(_params_shardings, model, stacked=layout.stacked)
-  for_sampling = functools.partial(
-    decoder.for_sampling, model, stacked=layout.stacked
+  # Of the engine's type before they are moved: fewer bytes.
+  for_sampling = jax.jit(
+    functools.partial(decoder.for_sampling, model, stacked=layout.stacked)
   )
-  if engines is None or engines.size == mesh.size:
-    place = jax.jit(for_sampling, out_shardings=places(mesh))
-  else:
-    place = functools.partial(
-      placement.to_island,
-      # Of the engine's type before they are moved: fewer bytes.
-      jax.jit(for_sampling),
-      engines=places(engines),
-      island=places(mesh),
-    )
   look = lambda state: (state.live, state.generated)
   read = {}
   if not state.live.is_fully_addressable:
@@ -80,7 +71,12 @@ def make(
     read = {'out_shardings': mesh_lib.replicated(mesh)}
     look = jax.jit(look, **read)
   return Programs(
-    place=place,
+    place=functools.partial(
+      placement.to_island,
+      for_sampling,
+      engines=places(engines or mesh),
+      island=places(mesh),
+    ),
     empty=jax.jit(
       functools.partial(decode.empty_state, layout, limits),
       out_shardings=state,
