@@ -201,6 +201,16 @@ class DamageTest(_Test):
     ):
       self.restored()
 
+  def test_one_that_another_run_has_removed_is_no_damage(self):
+    self.save(1)
+    with self.open(read_only=True) as store:
+      self.save(2, keep=1)
+      with self.assertRaisesRegex(
+        ValueError, r'^checkpoint 1 in .* was removed while .* command again$'
+      ):
+        store.restore(_LIKE)
+    self.assertEqual(self.restored(), 2)
+
   def test_want_of_memory_is_no_damage(self):
     self.save(1)
     with self.open() as store, mock.patch.object(

@@ -180,6 +180,11 @@ class Files:
     except (MemoryError, jax.errors.JaxRuntimeError):
       raise
     except Exception as error:  # TensorStore raises nothing more exact
+      if not (self.folder / str(step)).exists():
+        raise ValueError(
+          f'{self.name(step)} was removed while it was read: a run that is '
+          'under way keeps only its newest; give the same command again'
+        ) from error
       reason = checkpoint_folder.reason(error)
       raise ValueError(self.damage(step, reason)) from error
 
