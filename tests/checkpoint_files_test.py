@@ -5,11 +5,14 @@ Through `checkpoint.Store`, on a real folder and on a stand-in for a bucket.
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import threading
+import types
 from unittest import mock
 
 import jax
@@ -347,6 +350,22 @@ class FailedSaveTest(_Test):
         while store._files._manager.is_saving_in_progress():
           pass
       raise ZeroDivisionError
+
+  def test_what_fails_late_is_not_shown_and_other_faults_are(self):
+    shown = []
+    late, other = (
+      types.SimpleNamespace(exc_value=RuntimeError(text))
+      for text in ('Event loop is closed', 'other')
+    )
+    with mock.patch.object(sys, 'unraisablehook', shown.append):
+      with self.assertNoLogs('asyncio'), self.open():
+        sys.unraisablehook(late)
+        sys.unraisablehook(other)
+        logging.getLogger('asyncio').error(
+          'Future exception was never retrieved'
+        )
+      sys.unraisablehook(late)
+    self.assertEqual(shown, [other, late])
 
   def test_nothing_else_is_logged(self):
     with self.assertNoLogs('absl', 'WARNING'):

@@ -115,7 +115,17 @@ def _device() -> None:
 
 
 def _device_without_room() -> None:
-  """The same, and no file may grow beyond a few bytes from there on."""
+  """The same, and no file may grow beyond a few bytes from there on.
+
+  What was saved before is whole by then.
+  """
+  save = checkpoint.Store.save
+
+  def waited(store, *args):
+    save(store, *args)
+    store.wait()
+
+  mock.patch.object(checkpoint.Store, 'save', waited).start()
 
   def act():
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
