@@ -20,7 +20,7 @@ def define_sample(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_string(
     'model',
     None,
-    "A model's folder, or the workdir of a finished run.",
+    "A model's folder, or a run's workdir or checkpoint.",
     flag_values=flag_values,
   )
   flags.DEFINE_enum(

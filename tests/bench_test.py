@@ -97,6 +97,23 @@ class PagePoolTest(absltest.TestCase):
       self.assertLess(float(row[2]), float(row[7]))
 
 
+class CheckpointTest(absltest.TestCase):
+  def test_seconds_and_bytes_a_second_are_of_one_state(self):
+    done = _run('checkpoint.py', '--millions=1', '--rounds=1')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    first, _, *rows = done.stdout.splitlines()
+    # 98 rows of 1,024 in 10 arrays; 12 bytes a parameter.
+    self.assertStartsWith(first, '1.0 M parameters, 0.01 GB, ')
+    rows = [row.rsplit(maxsplit=2) for row in rows]
+    self.assertEqual(
+      [row[0] for row in rows],
+      ['digests', 'save, the run waits', 'save, until whole', 'restore'],
+    )
+    seconds, rates = ([float(row[i]) for row in rows] for i in (1, 2))
+    self.assertGreaterEqual(seconds[2], seconds[1])
+    self.assertGreater(min(rates), 0)
+
+
 class VerdictsTest(absltest.TestCase):
   def test_its_numbers_are_of_all_pairs(self):
     with tempfile.TemporaryDirectory() as folder:

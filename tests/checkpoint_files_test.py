@@ -5,11 +5,14 @@ Through `checkpoint.Store`, on a real folder and on a stand-in for a bucket.
 
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import threading
+import types
 from unittest import mock
 
 import jax
@@ -201,6 +204,16 @@ class DamageTest(_Test):
     ):
       self.restored()
 
+  def test_one_that_another_run_has_removed_is_no_damage(self):
+    self.save(1)
+    with self.open(read_only=True) as store:
+      self.save(2, keep=1)
+      with self.assertRaisesRegex(
+        ValueError, r'^checkpoint 1 in .* was removed while .* command again$'
+      ):
+        store.restore(_LIKE)
+    self.assertEqual(self.restored(), 2)
+
   def test_want_of_memory_is_no_damage(self):
     self.save(1)
     with self.open() as store, mock.patch.object(
@@ -337,6 +350,22 @@ class FailedSaveTest(_Test):
         while store._files._manager.is_saving_in_progress():
           pass
       raise ZeroDivisionError
+
+  def test_what_fails_late_is_not_shown_and_other_faults_are(self):
+    shown = []
+    late, other = (
+      types.SimpleNamespace(exc_value=RuntimeError(text))
+      for text in ('Event loop is closed', 'other')
+    )
+    with mock.patch.object(sys, 'unraisablehook', shown.append):
+      with self.assertNoLogs('asyncio'), self.open():
+        sys.unraisablehook(late)
+        sys.unraisablehook(other)
+        logging.getLogger('asyncio').error(
+          'Future exception was never retrieved'
+        )
+      sys.unraisablehook(late)
+    self.assertEqual(shown, [other, late])
 
   def test_nothing_else_is_logged(self):
     with self.assertNoLogs('absl', 'WARNING'):

@@ -51,6 +51,19 @@ class _Test(parameterized.TestCase):
       (self.folder / name / 'commit_success.txt').write_text('')
 
 
+class NamedTest(_Test):
+  def test_it_is_what_the_settings_of_a_run_say(self):
+    self.assertEqual(checkpoint_folder.named(self.folder), '')
+    self.folder.mkdir()
+    settings = self.folder / 'run_config.json'
+    for text, expected in (
+      ('{"checkpoint": {"folder": "gs://b/run"}}', 'gs://b/run'),
+      ('{"checkpoint": {"keep": 2}}', ''),
+    ):
+      settings.write_text(text)
+      self.assertEqual(checkpoint_folder.named(self.folder), expected)
+
+
 class LookTest(_Test):
   def test_nothing_is_found_where_there_is_no_folder_or_an_empty_one(self):
     for _ in range(2):

@@ -3,13 +3,14 @@
 import contextlib
 import io
 import pathlib
+import shutil
 import tempfile
 
 from absl.testing import absltest, parameterized
 
 import tiny_run
 from dapo_jax.sampling import token_choice
-from dapo_jax.training import completion
+from dapo_jax.training import completion, loop
 
 
 def _run(
@@ -50,6 +51,21 @@ class CompletionTest(parameterized.TestCase):
     cut = _run(tiny_run.model_folder(), max_tokens=2)
     self.assertLess(len(cut), len(whole))
     self.assertStartsWith(whole, cut.rstrip('\n'))
+
+  def test_a_run_that_is_not_done_answers_from_its_newest_checkpoint(self):
+    with tempfile.TemporaryDirectory() as folder:
+      workdir = pathlib.Path(folder) / 'run'
+      config = tiny_run.policy_config({'train.steps': 1, 'eval.prompts': 2})
+      with tiny_run.devices(1), contextlib.redirect_stdout(io.StringIO()):
+        loop.train(config, str(workdir))
+      expected = _run(workdir, temperature=2.0)
+      shutil.rmtree(workdir / 'model')
+      for source in (
+        workdir,
+        workdir / 'checkpoints',
+        workdir / 'checkpoints/1',
+      ):
+        self.assertEqual(_run(source, temperature=2.0), expected)
 
   def test_a_folder_without_a_model_is_refused(self):
     with tempfile.TemporaryDirectory() as folder:

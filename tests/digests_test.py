@@ -55,6 +55,17 @@ class DigestTest(parameterized.TestCase):
         int(digests.digest(jnp.asarray(x))),
       )
 
+  def test_one_of_all_changes_with_a_value_and_with_a_name(self):
+    found = digests.of_all({'a': jnp.arange(3), 'b': jnp.arange(4)})
+    self.assertRegex(found, r'^[0-9a-f]{16}$')
+    again = digests.of_all({'b': jnp.arange(4), 'a': jnp.arange(3)})
+    self.assertEqual(found, again)
+    for other in (
+      {'a': jnp.arange(3), 'b': jnp.arange(4).at[2].set(0)},
+      {'a': jnp.arange(3), 'c': jnp.arange(4)},
+    ):
+      self.assertNotEqual(digests.of_all(other), found)
+
   def test_it_is_the_same_on_any_mesh(self):
     if jax.device_count() < 8:
       self.skipTest('needs 8 devices, see XLA_FLAGS in tests/conftest.py')

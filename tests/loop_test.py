@@ -295,6 +295,16 @@ class ResumeTest(_StraightTest):
     self.assertIn('% before', _train(self.config, self.folder))
     self.assert_same_run(self.folder)
 
+  def test_a_policy_of_fewer_steps_is_written_again_after_a_kill(self):
+    three = tiny_run.policy_config({**_ALL, 'train.steps': 3})
+    _train(three, self.folder)
+    # All 6 steps are saved, and the policy of 3 is still there.
+    with mock.patch.object(assemble, 'export', side_effect=MemoryError):
+      with self.assertRaises(MemoryError):
+        _train(self.config, self.folder)
+    _train(self.config, self.folder)
+    self.assert_same_model(self.folder)
+
   def test_interrupted_before_the_first_step(self):
     with _interruption('first evaluation'):
       _train(self.config, self.folder)

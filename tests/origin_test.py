@@ -1,5 +1,6 @@
 """Tests of `training.origin`."""
 
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -8,7 +9,26 @@ import numpy as np
 from absl.testing import absltest, parameterized
 
 from dapo_jax.data import records, tokenizers
+from dapo_jax.model import spec as spec_lib
 from dapo_jax.training import origin
+
+_SPEC = spec_lib.Spec(
+  vocab_size=300,
+  vocab_rows=320,
+  layers=2,
+  embed_dim=32,
+  heads=4,
+  kv_heads=2,
+  head_dim=8,
+  ffw_dim=64,
+  qkv_bias=True,
+  tied_head=True,
+  rope_theta=1e4,
+  norm_eps=1e-6,
+  init_std=0.02,
+  context_tokens=128,
+  rope_scaling=spec_lib.RopeScaling(8.0, 1.0, 4.0, 64),
+)
 
 
 def _prompts(*texts):
@@ -31,7 +51,7 @@ class OriginTest(parameterized.TestCase):
   def _train(self, text):
     tokenizers.train_sentencepiece([text], self.file, vocab_size=300)
 
-  def of(self, prompts, *, command='train', offset=0):
+  def of(self, prompts, *, command='train', offset=0, **spec):
     tokenizer = tokenizers.load(self.file)
     return origin.of(
       command,
@@ -39,6 +59,7 @@ class OriginTest(parameterized.TestCase):
       prompts,
       lambda p: np.asarray(tokenizer.encode(p.messages[0].content)) + offset,
       tokenizer_file=self.file.read_bytes(),
+      model=dataclasses.replace(_SPEC, **spec),
     )
 
   def changes(self, saved, now, *, may_change_data=False):
@@ -48,7 +69,11 @@ class OriginTest(parameterized.TestCase):
 
   def test_it_comes_back_from_json(self):
     saved = self.of(_prompts('1+2=?'))
-    for whole in (saved, saved._replace(tokenizer_file=None)):
+    for whole in (
+      saved,
+      saved._replace(tokenizer_file=None),
+      saved._replace(model=None, reference='0123'),
+    ):
       text = json.dumps(origin.to_json(whole))
       self.assertEqual(origin.from_json(json.loads(text)), whole)
 
@@ -89,6 +114,35 @@ class OriginTest(parameterized.TestCase):
       self.changes(saved, other)
     [told] = self.changes(saved, other, may_change_data=True)
     self.assertStartsWith(told, 'data: 2 training problems')
+
+  @parameterized.parameters(
+    ({'rope_theta': 5e5}, r'rope_theta: 10000\.0 -> 500000\.0'),
+    (
+      {'norm_eps': 1e-5, 'rope_scaling': None},
+      r"norm_eps: 1e-06 -> 1e-05; rope_scaling: \{'factor': 8\.0, .*\} -> None",
+    ),
+  )
+  def test_another_model_is_refused(self, spec, text):
+    prompts = _prompts('1+2=?')
+    with self.assertRaisesRegex(
+      ValueError, rf'^checkpoint 3 is of another model \({text}\).*model\.path$'
+    ):
+      self.changes(self.of(prompts), self.of(prompts, **spec))
+
+  def test_what_does_not_change_a_model_or_was_not_kept_is_none(self):
+    saved = self.of(_prompts('1+2=?'))
+    now = self.of(_prompts('1+2=?'), init_std=0.5)
+    self.assertEqual(self.changes(saved, now), [])
+    self.assertEqual(self.changes(saved._replace(model=None), now), [])
+
+  def test_another_reference_is_refused(self):
+    origin.check_reference(None, 'b', where='checkpoint 3')
+    origin.check_reference('b', 'b', where='checkpoint 3')
+    with self.assertRaisesRegex(
+      ValueError,
+      r'^checkpoint 3 .* another reference .* a, now b\).*model.path$',
+    ):
+      origin.check_reference('a', 'b', where='checkpoint 3')
 
   def test_another_command_is_refused(self):
     prompts = _prompts('1+2=?')

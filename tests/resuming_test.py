@@ -129,6 +129,24 @@ class ElsewhereTest(_Test):
     ):
       _run(self.folder / 'other', 1, changes)
 
+  def test_a_folder_that_is_forgotten_does_not_begin_it_anew(self):
+    place = str(self.folder / 'elsewhere')
+    _run(self.workdir, 1, {'checkpoint.folder': place})
+    before = (self.workdir / 'metrics.jsonl').read_bytes()
+    with self.assertRaisesRegex(
+      ValueError, rf'in {place}, and there is none in .*folder={place}, or'
+    ):
+      _run(self.workdir, 2)
+    self.assertEqual((self.workdir / 'metrics.jsonl').read_bytes(), before)
+    _run(self.workdir, 2, {'checkpoint.folder': place})
+    self.assertEqual(_steps(self.workdir), [0, 1, 2])
+
+  def test_it_may_be_the_work_directory(self):
+    changes = {'checkpoint.folder': str(self.workdir)}
+    _run(self.workdir, 1, changes)
+    self.assertIn('resumed after step 1', _run(self.workdir, 2, changes))
+    self.assertTrue((self.workdir / '2').is_dir())
+
 
 class BringTokenizerTest(_Test):
   def _bring(self, file, changes=None):
@@ -188,6 +206,51 @@ class ChangedTest(_Test):
         ValueError, '1 in .* made with another tokenizer .*tokenizer.path'
       ):
         _run(self.workdir, 2, command=command)
+
+  def _with_reference(self, seed):
+    """Returns settings that name a model of this seed, made in one place."""
+    made, model = self.folder / f'made{seed}', self.folder / 'model'
+    _run(made, 1, {'seed': seed})
+    shutil.rmtree(model, ignore_errors=True)
+    shutil.copytree(made / 'model', model)
+    return {
+      'model.path': str(model),
+      'tokenizer.path': str(self.folder / 'made1' / 'model'),
+      'objective.kl_coef': 0.1,
+    }
+
+  def test_another_reference_policy_in_its_place_is_refused(self):
+    _run(self.workdir, 1, self._with_reference(1))
+    changes = self._with_reference(2)
+    with self.assertRaisesRegex(
+      ValueError, '1 in .* another reference policy .*--config.model.path'
+    ):
+      _run(self.workdir, 2, changes)
+    # The old weights are the old policy, whatever was there meanwhile.
+    self._with_reference(1)
+    self.assertIn('resumed after step 1', _run(self.workdir, 2, changes))
+
+  def test_a_model_that_moved_is_told_and_goes_on(self):
+    changes = self._with_reference(1)
+    _run(self.workdir, 1, changes)
+    moved = (self.folder / 'model').rename(self.folder / 'moved')
+    changes['model.path'] = str(moved)
+    printed = ' '.join(_run(self.workdir, 2, changes).split())
+    self.assertIn(f'-> {str(moved)!r}', printed)
+    _run(self.workdir, 2, changes, command=evaluate.run)
+
+  def test_the_same_weights_as_another_model_are_refused(self):
+    changes = self._with_reference(1)
+    _run(self.workdir, 1, changes)
+    file = self.folder / 'model' / 'config.json'
+    config = json.loads(file.read_text())
+    self.assertEqual(config['rope_theta'], 10_000.0)
+    file.write_text(json.dumps(config | {'rope_theta': 500_000.0}))
+    for command in (loop.train, evaluate.run):
+      with self.assertRaisesRegex(
+        ValueError, r'another model \(rope_theta: 10000.0 -> 500000.0\)'
+      ):
+        _run(self.workdir, 2, changes, command=command)
 
   def test_a_run_of_an_older_version_goes_on(self):
     _run(self.workdir, 1)
@@ -274,6 +337,15 @@ class RefusedTest(_Test):
           _run(self.workdir, 1, {'checkpoint.folder': str(place)})
         other.kill()
     self.assertFalse((self.workdir / 'metrics.jsonl').exists())
+
+  def test_a_run_of_another_work_directory_in_its_checkpoints(self):
+    place = self.workdir / 'checkpoints'
+    config = tiny_run.config(_CHANGES)
+    with resuming.open_store(config, self.workdir, keep=1):
+      with self.assertRaisesRegex(
+        ValueError, rf'^another process \({os.getpid()} on .* {place}: '
+      ):
+        _run(self.folder / 'another', 1, {'checkpoint.folder': str(place)})
 
   def test_a_file_in_the_place_of_the_folder(self):
     self.workdir.mkdir()

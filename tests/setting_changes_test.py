@@ -32,6 +32,12 @@ class BetweenTest(parameterized.TestCase):
     ('learner.micro_batch_rows', 4),
     ('filter.on_limit', 'error'),
     ('filter.max_rounds', 77),
+    ('sft.lr', 0.5),
+    ('sft.steps', 9),
+    ('reward.verify_processes', 9),
+    # What they name is compared by `origin`.
+    ('tokenizer.path', 'moved'),
+    ('model.path', 'moved'),
   )
   def test_what_may_change_is_told(self, path, value):
     saved, now = self._changed(path, value)
@@ -59,6 +65,7 @@ class BetweenTest(parameterized.TestCase):
     ('objective.dual_clip', 10.0),
     ('learner.minibatch_prompts', 1),
     ('overlong.factor', 2.0),
+    ('sft.examples_per_step', 9),
   )
   def test_what_the_state_depends_on_may_not(self, path, value):
     saved, now = self._changed(path, value)

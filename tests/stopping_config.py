@@ -6,6 +6,7 @@ prints `AT update` when it is there.
 
 import functools
 import os
+import resource
 import threading
 import time
 import types
@@ -110,6 +111,27 @@ def _device() -> None:
     blocked()
 
   # The first one is before the first step.
+  _before(evaluate, 'measure', 2, act)
+
+
+def _device_without_room() -> None:
+  """The same, and no file may grow beyond a few bytes from there on.
+
+  What was saved before is whole by then.
+  """
+  save = checkpoint.Store.save
+
+  def waited(store, *args):
+    save(store, *args)
+    store.wait()
+
+  mock.patch.object(checkpoint.Store, 'save', waited).start()
+
+  def act():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    _at('device without room')
+    blocked()
+
   _before(evaluate, 'measure', 2, act)
 
 
@@ -224,6 +246,7 @@ def stay_loading() -> None:
 _STAYS = {
   'sampling': _sampling,
   'device': _device,
+  'device_without_room': _device_without_room,
   'grader': _grader,
   'evaluation': _evaluation,
   'update': _endless_update,

@@ -131,6 +131,18 @@ class TrainTest(_Test):
     )
     self.assert_goes_on()
 
+  def test_a_boundary_that_finds_no_room_is_told_in_one_line(self):
+    ended = self.end('device_without_room', _TERM)
+    self.assertEqual(ended.status, 1)
+    self.assertRegex(
+      ended.errors,
+      r'^dapo-jax: error: checkpoint 3 could not be written .*File too large'
+      r'.*; checkpoint 2 is whole: make room .* the same command\n$',
+    )
+    self.assertLess(ended.seconds, _GRACE_S + _SLACK_S)
+    self.assertEqual(self.newest_step(), 2)
+    self.assert_goes_on()
+
   def test_an_update_that_takes_longer_is_left(self):
     ended = self.end('update', _TERM)
     self.assertGreater(ended.seconds, 0.8 * _GRACE_S)

@@ -11,6 +11,7 @@ import signal
 import tempfile
 from unittest import mock
 
+import jax.numpy as jnp
 from absl.testing import absltest, parameterized
 
 import tiny_run
@@ -139,15 +140,35 @@ class ResumeTest(_Test):
     self.assertFalse((self.folder / 'model').exists())
     self.assertIn('done', _run(self.folder))
     self.assertEqual(_policy(self.folder), _policy(_straight()))
-    # The mean loss is over the updates since the run was started.
-    rows, straight = (
-      [
-        {name: v for name, v in row.items() if name != 'sft/loss'}
-        for row in tiny_run.read_jsonl(folder / 'metrics.jsonl')
-      ]
-      for folder in (self.folder, _straight())
+    self.assert_same_lines()
+
+  def assert_same_lines(self):
+    """Checks all metrics, the mean of the losses over a stop included."""
+    self.assertEqual(
+      *(
+        tiny_run.read_jsonl(folder / 'metrics.jsonl')
+        for folder in (self.folder, _straight())
+      )
     )
-    self.assertEqual(rows, straight)
+
+  @parameterized.parameters('_batch', 'assemble.export')
+  def test_killed_and_resumed_equals_straight(self, where):
+    holder, name = supervised, where
+    if '.' in where:
+      holder, name = supervised.assemble, 'export'
+    whole = getattr(holder, name)
+
+    def fail(*args):
+      if name == 'export' or args[1] == 6:
+        raise MemoryError
+      return whole(*args)
+
+    with mock.patch.object(holder, name, fail):
+      with self.assertRaises(MemoryError):
+        _run(self.folder)
+    self.assertIn('done', _run(self.folder))
+    self.assertEqual(_policy(self.folder), _policy(_straight()))
+    self.assert_same_lines()
 
   def test_a_fault_of_the_reward_loses_no_update(self):
     with _interruption('judge'), self.assertRaises(grading.JudgeError):
@@ -157,11 +178,47 @@ class ResumeTest(_Test):
     self.assertIn('done', _run(self.folder))
     self.assertEqual(_policy(self.folder), _policy(_straight()))
 
-  def test_other_settings_are_refused(self):
+  def test_other_settings_are_refused_or_told(self):
     with _interruption('update 6'):
       _run(self.folder)
-    with self.assertRaisesRegex(ValueError, r'sft\.lr: 0\.01 -> 0\.5'):
-      _run(self.folder, {'sft.lr': 0.5})
+    with self.assertRaisesRegex(ValueError, r'examples_per_step: 32 -> 16'):
+      _run(self.folder, {'sft.examples_per_step': 16})
+    printed = _run(self.folder, {'sft.lr': 0.5, 'sft.steps': 8})
+    self.assertIn('changed since: sft.lr: 0.01 -> 0.5', printed)
+    self.assertIn('changed since: sft.steps: 12 -> 8', printed)
+
+  def test_a_run_of_the_other_kind_is_left_alone_when_it_is_done_too(self):
+    (self.folder / 'model').mkdir()
+    (self.folder / 'metrics.jsonl').write_text('{"step": 3}\n')
+    with self.assertRaisesRegex(ValueError, 'a run of reinforcement learning'):
+      _run(self.folder)
+
+
+class NonFiniteTest(_Test):
+  def test_updates_in_a_row_are_counted_over_evaluations_and_a_stop(self):
+    update = supervised._update
+
+    def spoilt(trainer, state, step):
+      state, stats = update(trainer, state, step)
+      faults = stats.faults.at[jnp.array([0, 2])].set(step >= 3)
+      return state, stats._replace(faults=faults)
+
+    changes = {'sft.eval_every_steps': 2, 'optim.max_skipped_updates': 4}
+    with mock.patch.object(supervised, '_update', spoilt):
+      with _interruption('update 5'):
+        self.assertIn('stopped; saved step 5', _run(self.folder, changes))
+      # Those of steps 4 and 5, 6 and 7, then 8 was not looked at before.
+      with self.assertRaisesRegex(
+        ValueError,
+        r'^step 8: 5 updates in a row .* \(the loss, \w.*\).*--config\.sft\.lr',
+      ):
+        _run(self.folder, changes)
+    rows = tiny_run.read_jsonl(self.folder / 'metrics.jsonl')
+    self.assertEqual(
+      [r.get('optim/skipped_update_count') for r in rows], [None, None, 1, 2]
+    )
+    # What the message says is what goes on.
+    self.assertIn('done', _run(self.folder, {**changes, 'sft.lr': 1e-3}))
 
 
 @contextlib.contextmanager

@@ -906,6 +906,27 @@ class MetricsTest(absltest.TestCase):
     )
     self.assertEqual(update_stats.rollout_metrics([]), {})
 
+  def test_losses_of_two_parts_are_those_of_the_whole(self):
+    stats = [
+      update_stats.UpdateStats(
+        np.float32(loss), np.float32(1.0), np.array([is_bad]), None
+      )
+      for loss, is_bad in ((0.1, False), (np.nan, True), (0.2, False), (0.7, 0))
+    ]
+    whole = update_stats.add_losses({}, stats)
+    for end in range(5):
+      part = update_stats.add_losses({}, stats[:end])
+      self.assertEqual(update_stats.add_losses(part, stats[end:]), whole)
+    # (0.1 + 0.2 + 0.7) / 3.
+    found = update_stats.loss_metrics(whole)
+    self.assertAlmostEqual(found.pop('sft/loss'), 1 / 3, places=6)
+    self.assertEqual(found, {'optim/skipped_update_count': 1})
+    nothing = update_stats.add_losses({}, stats[1:2])
+    self.assertEqual(
+      update_stats.loss_metrics(nothing), {'optim/skipped_update_count': 1}
+    )
+    self.assertEqual(update_stats.loss_metrics({}), {})
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -8,6 +8,7 @@ what that survives.
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from dapo_jax.data import tokenizers
+from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import job as job_lib
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
@@ -270,23 +272,41 @@ class Store:
       may_change_data=may_change_data,
     )
 
+  def begin_from_reference(self, params: Any) -> None:
+    """Saves the digest of the reference policy from now on.
+
+    Raises:
+      ValueError: it is another one than the checkpoint's.
+    """
+    now, saved = digests.of_all(params), self.saved_origin()
+    if saved is not None:
+      origin_lib.check_reference(
+        saved.reference, now, where=self._files.name(self.latest_step())
+      )
+    self._origin = self._origin._replace(reference=now)
+
   def saved_origin(self, step: int | None = None) -> origin_lib.Origin | None:
     """Returns the origin in a checkpoint, the newest unless given, if any."""
     step = self.latest_step() if step is None else step
     saved = None if step is None else self._files.about(step)['origin']
     return saved and origin_lib.from_json(saved)
 
-  def check_tokenizer(
-    self, tokenizer: tokenizers.Tokenizer, *, step: int | None = None
+  def check_model(
+    self,
+    tokenizer: tokenizers.Tokenizer,
+    model: spec_lib.Spec,
+    *,
+    step: int | None = None,
   ) -> None:
-    """Raises ValueError where a checkpoint was made with another one."""
+    """Raises ValueError where a checkpoint was made with others than these."""
     saved = self.saved_origin(step)
-    if saved is not None:
-      origin_lib.check_tokenizer(
-        saved.tokenizer,
-        tokenizers.fingerprint(tokenizer),
-        where=self._files.name(self.latest_step() if step is None else step),
-      )
+    if saved is None:
+      return
+    where = self._files.name(self.latest_step() if step is None else step)
+    origin_lib.check_tokenizer(
+      saved.tokenizer, tokenizers.fingerprint(tokenizer), where=where
+    )
+    origin_lib.check_model(saved, dataclasses.asdict(model), where=where)
 
   def saved_config(self, step: int | None = None) -> dict[str, Any]:
     """Returns the configuration in a checkpoint, the newest unless given.

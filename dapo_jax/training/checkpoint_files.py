@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -184,6 +185,11 @@ class Files:
     except (MemoryError, jax.errors.JaxRuntimeError):
       raise
     except Exception as error:  # TensorStore raises nothing more exact
+      if not (self.folder / str(step)).exists():
+        raise ValueError(
+          f'{self.name(step)} was removed while it was read: a run that is '
+          'under way keeps only its newest; give the same command again'
+        ) from error
       reason = checkpoint_folder.reason(error)
       raise ValueError(self.damage(step, reason)) from error
 
@@ -220,18 +226,37 @@ class Files:
 
 @contextlib.contextmanager
 def without_traces() -> Iterator[None]:
-  """Keeps Orbax from logging the tracebacks of what is told as one line."""
-  logger = logging.getLogger('absl')
-  logger.addFilter(_is_no_trace)
+  """Keeps tracebacks of what is told as one line from being shown.
+
+  Orbax logs them. TensorStore, when an array has failed, tells the others to
+  an event loop that has ended, and what that raises would be shown; they are
+  futures that nobody asks any more.
+  """
+  orbax, futures = logging.getLogger('absl'), logging.getLogger('asyncio')
+  show = sys.unraisablehook
+
+  def shown(fault) -> None:
+    if str(fault.exc_value) != 'Event loop is closed':
+      show(fault)
+
+  orbax.addFilter(_is_no_trace)
+  futures.addFilter(_is_no_future)
+  sys.unraisablehook = shown
   try:
     yield
   finally:
-    logger.removeFilter(_is_no_trace)
+    sys.unraisablehook = show
+    futures.removeFilter(_is_no_future)
+    orbax.removeFilter(_is_no_trace)
 
 
 def _is_no_trace(record: logging.LogRecord) -> bool:
   is_orbax = f'{os.sep}orbax{os.sep}' in record.pathname
   return not is_orbax or record.levelno < logging.ERROR
+
+
+def _is_no_future(record: logging.LogRecord) -> bool:
+  return 'exception was never retrieved' not in record.getMessage()
 
 
 class _Preservation(NamedTuple):

@@ -5,6 +5,7 @@ Orbax is in it: on a disk it gets its name after that, in a bucket before.
 """
 
 import contextlib
+import json
 import os
 import re
 import uuid
@@ -44,6 +45,24 @@ def locate(workdir: str | os.PathLike[str], folder: str) -> epath.Path:
   if '://' in path:
     return epath.Path(path)
   return epath.Path(os.path.abspath(os.path.expanduser(path)))
+
+
+def named(workdir: epath.Path) -> str:
+  """Returns the checkpoint.folder of a work directory's run; '' without one.
+
+  Raises:
+    ValueError: the file with its settings cannot be read.
+  """
+  settings = workdir / 'run_config.json'
+  if not settings.exists():
+    return ''
+  try:
+    return json.loads(settings.read_text())['checkpoint'].get('folder', '')
+  except (ValueError, LookupError, TypeError, AttributeError) as error:
+    raise ValueError(
+      f'{settings} is broken ({error}): remove it, and name the folder of the '
+      'checkpoints'
+    ) from error
 
 
 def is_local(folder: epath.Path) -> bool:

@@ -4,13 +4,12 @@ import pathlib
 
 import numpy as np
 
-from dapo_jax.data import records, templates, tokenizers
-from dapo_jax.model import decoder
+from dapo_jax.data import records, templates
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.sampling import scheduler, token_choice
-from dapo_jax.training import model_folder
+from dapo_jax.training import policies
 
 
 def run(
@@ -25,7 +24,7 @@ def run(
   """Prints a response of the model in a folder.
 
   Args:
-    folder: a model's folder, or a work directory whose training ended.
+    folder: what has the model, see `policies.opened`.
     prompt: what the user says.
     template: how the prompt becomes text.
     choice: how its tokens are drawn.
@@ -35,27 +34,22 @@ def run(
   Raises:
     ValueError: when there is no model, or the prompt is too long for it.
   """
-  folder = model_folder.find(folder)
-  tokenizer = tokenizers.load(folder)
-  model = decoder.abstract(
-    model_folder.spec(folder, tokenizer),
-    compute_dtype='float32',
-    remat='none',
-  )
-  messages = [records.Message('user', prompt)]
-  tokens = np.asarray(templates.encode(messages, template, tokenizer), np.int32)
-  engine = engine_lib.Engine(
-    model,
-    tokenizer,
-    mesh_lib.local_mesh(),
-    limits_lib.Limits(
-      slots=1, prompt_tokens=len(tokens), response_tokens=max_tokens
-    ),
-    seed=seed,
-  )
-  params = engine.place(
-    model_folder.load(folder, model, shardings=engine.params_shardings)
-  )
+  with policies.opened(folder) as policy:
+    tokenizer = policy.tokenizer
+    messages = [records.Message('user', prompt)]
+    tokens = np.asarray(
+      templates.encode(messages, template, tokenizer), np.int32
+    )
+    engine = engine_lib.Engine(
+      policy.model,
+      tokenizer,
+      mesh_lib.local_mesh(),
+      limits_lib.Limits(
+        slots=1, prompt_tokens=len(tokens), response_tokens=max_tokens
+      ),
+      seed=seed,
+    )
+    params = engine.place(policy.load(engine.params_shardings))
   sampling = scheduler.Sampling(
     purpose=token_choice.Purpose.SERVE,
     seed=seed,

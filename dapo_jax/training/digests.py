@@ -5,6 +5,8 @@ so that a state may come back on another mesh. Storage checks its own indices,
 but not the bytes of the arrays.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,6 +41,12 @@ def leaves(tree: Any) -> dict[str, Leaf]:
     path: Leaf(_kind(leaf), f'{int(values[path]):08x}')
     for path, leaf in flat.items()
   }
+
+
+def of_all(tree: Any) -> str:
+  """Returns one digest of all arrays and their paths, 16 digits."""
+  text = json.dumps(leaves(tree), sort_keys=True)
+  return hashlib.sha256(text.encode('ascii')).hexdigest()[:16]
 
 
 def from_json(saved: Mapping[str, Sequence[str]]) -> dict[str, Leaf]:

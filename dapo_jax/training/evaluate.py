@@ -34,8 +34,9 @@ def run(
   """Prints the held-out accuracy of a run's newest policy, greedy and sampled.
 
   The policy is the newest checkpoint's of WORKDIR, with the settings that its
-  run was made with; only `eval`, `sampler`, `mesh`, `reward.wait_s` and
-  `checkpoint.folder` are this call's. Without a checkpoint it is the model
+  run was made with; only `eval`, `sampler`, `mesh`, `reward.wait_s`,
+  `checkpoint.folder`, and `model.path` and `tokenizer.path` where they are
+  given, are this call's. Without a checkpoint it is the model
   that the configuration names. Writes WORKDIR/eval.json.
 
   Args:
@@ -57,7 +58,7 @@ def run(
     own = run_folder.of_process(folder, job)
     resuming.bring_tokenizer(config, own, store.saved_origin())
     parts = assemble.build(config, own, job)
-    store.check_tokenizer(parts.tokenizer)
+    store.check_model(parts.tokenizer, parts.model.spec)
     params, step = store.restore_params(
       parts.model.shapes, parts.params_shardings
     ) or (assemble.initial_params(config, parts), 0)
@@ -92,6 +93,10 @@ def _of_run(
   now, saved = config.to_dict(), store.saved_config()
   own = {section: now[section] for section in ('eval', 'sampler', 'mesh')}
   own['reward'] = saved['reward'] | {'wait_s': now['reward']['wait_s']}
+  # They may have moved since; what is in them is compared.
+  for section in ('model', 'tokenizer'):
+    path = now[section]['path'] or saved[section]['path']
+    own[section] = saved[section] | {'path': path}
   return FrozenConfigDict(saved | own)
 
 

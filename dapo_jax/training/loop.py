@@ -90,9 +90,11 @@ def train(
     state, progress = trainer_lib.start_or_resume(trainer, store)
     if store.latest_step() is not None:
       progress = run_folder.settled(progress, folder, job)
-    ran = not run_folder.is_done(config, progress)
-    if ran:
+    if not run_folder.is_done(config, progress):
       trainer = trainer_lib.with_reference(trainer)
+      # Random weights may differ in a bit on other devices.
+      if trainer.reference is not None and parts.model_folder:
+        store.begin_from_reference(trainer.reference)
       with (
         interrupt.entered(guard) as guard,
         outlets_lib.opened(
@@ -101,10 +103,10 @@ def train(
       ):
         _greet(trainer, outlets, progress, changes)
         state, progress = _run(trainer, outlets, state, progress)
-    model = folder / 'model'
-    has_model = job.any(job.is_first and model.exists(), what='the end')
-    if run_folder.is_done(config, progress) and (ran or not has_model):
-      assemble.export(model, parts, state.params)
+    if run_folder.is_done(config, progress):
+      # Also of a run that was done: a kill may have left the policy of fewer
+      # steps, where `train.steps` had been raised.
+      assemble.export(folder / 'model', parts, state.params)
   if job.is_first:
     print(run_folder.closing_lines(config, folder, progress))
 

@@ -17,23 +17,6 @@ from dapo_jax.model import spec as spec_lib
 FORMATS = ('hf', 'orbax')
 
 
-def find(folder: str | os.PathLike) -> pathlib.Path:
-  """Returns the model's folder that `folder` is, or that is in a workdir.
-
-  Raises:
-    ValueError: when there is none.
-  """
-  folder = pathlib.Path(folder)
-  for place in (folder, folder / 'model'):
-    if (place / 'config.json').is_file():
-      return place
-  raise ValueError(
-    f'there is no model in {folder}: neither config.json nor model/config.json;'
-    " --model must be a model's folder, or a work directory whose "
-    'training is done'
-  )
-
-
 def spec(
   folder: str | os.PathLike, tokenizer: tokenizers.Tokenizer
 ) -> spec_lib.Spec:

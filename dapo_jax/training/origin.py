@@ -1,6 +1,7 @@
 """What a saved state was trained from, to see that it is still the same."""
 
 import base64
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dapo_jax.data import records, tokenizers
+from dapo_jax.model import spec as spec_lib
 
 
 class Origin(NamedTuple):
-  """The command, the tokenizer and the problems of a run."""
+  """The command, the tokenizer, the problems and the models of a run."""
 
   command: str  # 'train' or 'sft'
   tokenizer: str  # its fingerprint
@@ -21,6 +23,10 @@ class Origin(NamedTuple):
   # The file of a tokenizer that the run trained, else None: a run whose work
   # directory is lost needs it.
   tokenizer_file: bytes | None
+  # The spec of its model; None in checkpoints from before it was kept.
+  model: dict[str, Any] | None = None
+  # Digest of the reference policy, if there is one and it was in a folder.
+  reference: str | None = None
 
 
 def of(
@@ -30,8 +36,9 @@ def of(
   encode: Callable[[records.Prompt], np.ndarray],
   *,
   tokenizer_file: bytes | None,
+  model: spec_lib.Spec,
 ) -> Origin:
-  """Returns the origin of a run.
+  """Returns the origin of a run, without its reference policy.
 
   The fingerprint of the problems is of their ids, which are content hashes,
   and of the tokens of the first: a template is seen in any of them.
@@ -44,6 +51,7 @@ def of(
     prompts=hashlib.sha256(text.encode('ascii')).hexdigest()[:16],
     prompts_count=len(prompts),
     tokenizer_file=tokenizer_file,
+    model=dataclasses.asdict(model),
   )
 
 
@@ -67,6 +75,7 @@ def changes(
       'name another --workdir or --config.checkpoint.folder'
     )
   check_tokenizer(saved.tokenizer, now.tokenizer, where=where)
+  check_model(saved, now.model, where=where)
   old, new = (
     f'{o.prompts_count} training problems ({o.prompts})' for o in (saved, now)
   )
@@ -88,6 +97,35 @@ def check_tokenizer(saved: str, now: str, *, where: str) -> None:
       f'{where} was made with another tokenizer (fingerprint {saved}, now '
       f'{now}): its ids mean other texts; bring the old file back, or change '
       '--config.tokenizer.path'
+    )
+
+
+def check_reference(saved: str | None, now: str, *, where: str) -> None:
+  """Raises ValueError where a reference policy is not the saved one."""
+  if saved not in (None, now):
+    raise ValueError(
+      f'{where} was trained with another reference policy (digest {saved}, now '
+      f'{now}): bring the old weights back, or change --config.model.path'
+    )
+
+
+def check_model(saved: Origin, now: Mapping[str, Any], *, where: str) -> None:
+  """Raises ValueError where a model computes otherwise than the saved one.
+
+  The shapes of its arrays do not tell: the same weights with another base of
+  their rotary frequencies are another model.
+  """
+  # What came later than the checkpoint has a default that changes nothing.
+  old = saved.model or {}
+  faults = [
+    f'{name}: {old[name]} -> {value}'
+    for name, value in now.items()
+    if name != 'init_std' and old.get(name, value) != value
+  ]
+  if faults:
+    raise ValueError(
+      f'{where} is of another model ({"; ".join(faults)}): bring the old '
+      'config.json back, or change --config.model.path'
     )
 
 

@@ -1,9 +1,11 @@
 """How a run begins, or goes on with what its checkpoints hold."""
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Iterator
 
+from etils import epath
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.monitor import writers
@@ -38,8 +40,9 @@ def open_store(
   with contextlib.ExitStack() as stack:
     if job.is_first:
       stack.enter_context(run_lock.held(workdir, flag='--workdir'))
-    has_own = config.checkpoint.folder and checkpoint_folder.is_local(folder)
-    if job.is_first and has_own:
+    # Of one folder that is both there is one lock.
+    is_both = os.path.realpath(folder) == os.path.realpath(workdir)
+    if job.is_first and checkpoint_folder.is_local(folder) and not is_both:
       # Looked at first: a file in its place has a better message.
       checkpoint_folder.look(folder)
       lock = run_lock.held(folder, flag=checkpoint_folder.FLAG)
@@ -91,6 +94,7 @@ def build(
     parts.train_prompts,
     parts.encode,
     tokenizer_file=trained and trained.read_bytes(),
+    model=parts.model.spec,
   )
   sameness.check(config, parts, now)
   return parts, changes + store.begin_from(
@@ -117,11 +121,21 @@ def _check_not_lost(
 ) -> None:
   """Refuses to begin anew, and drop the lines, where a run was under way.
 
-  A run whose lines reach beyond the second save has had the first: the second
-  waited for it.
+  Its settings say where it saved itself. And a run whose lines reach beyond the
+  second save has had the first: the second waited for it.
   """
+  if store.latest_step() is not None:
+    return
+  named = checkpoint_folder.named(epath.Path(workdir))
+  before = checkpoint_folder.locate(workdir, named)
+  if before != store.folder and checkpoint_folder.look(before).whole:
+    raise ValueError(
+      f'the run in {workdir} has its checkpoints in {before}, and there is '
+      f'none in {store.folder}: give {checkpoint_folder.FLAG}={named}, or '
+      'another --workdir'
+    )
   last = writers.last_line(workdir / 'metrics.jsonl').get('step', 0)
-  if store.latest_step() is None and last > 2 * every_steps:
+  if last > 2 * every_steps:
     raise ValueError(
       f'{workdir / "metrics.jsonl"} goes up to step {last}, but there is no '
       f'whole checkpoint in {store.folder}: name the folder that has them by '

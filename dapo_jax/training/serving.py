@@ -4,13 +4,12 @@ import os
 import time
 from typing import NamedTuple
 
-from dapo_jax.data import records, templates, tokenizers
-from dapo_jax.model import decoder
+from dapo_jax.data import records, templates
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.sampling import serve
-from dapo_jax.training import interrupt, model_folder
+from dapo_jax.training import interrupt, policies
 
 _USUAL_PROMPT_TOKENS = 1024
 _LOOK_S = 0.1
@@ -40,7 +39,7 @@ def run(
   when the signal comes fail.
 
   Args:
-    folder: a model's folder, or a work directory whose training ended.
+    folder: what has the model, see `policies.opened`.
     host: name or address of the interface to listen on.
     port: 0 = any that is free.
     template: how a request's text becomes a prompt.
@@ -54,37 +53,28 @@ def run(
   """
   # Now, not after the minutes that a model may take.
   serve.check_address(host, port)
-  folder = model_folder.find(folder)
-  tokenizer = tokenizers.load(folder)
-  encode = lambda text: templates.encode(
-    [records.Message('user', text)], template, tokenizer
-  )
-  # A model without that template is the user's mistake, not a client's.
-  encode('?')
-  model = decoder.abstract(
-    model_folder.spec(folder, tokenizer),
-    compute_dtype='float32',
-    remat='none',
-  )
-  engine = engine_lib.Engine(
-    model,
-    tokenizer,
-    mesh_lib.local_mesh(),
-    _limits(sizes, context_tokens=model.spec.context_tokens),
-    seed=seed,
-    serve_temperature=temperature,
-  )
-  engine.set_params(
-    engine.place(
-      model_folder.load(folder, model, shardings=engine.params_shardings)
+  with policies.opened(folder) as policy:
+    encode = lambda text: templates.encode(
+      [records.Message('user', text)], template, policy.tokenizer
     )
-  )
+    # A model without that template is the user's mistake, not a client's.
+    encode('?')
+    engine = engine_lib.Engine(
+      policy.model,
+      policy.tokenizer,
+      mesh_lib.local_mesh(),
+      _limits(sizes, context_tokens=policy.model.spec.context_tokens),
+      seed=seed,
+      serve_temperature=temperature,
+    )
+    engine.set_params(engine.place(policy.load(engine.params_shardings)))
   engine.warm_up()
   with (
     interrupt.Guard() as guard,
     serve.Server(engine, encode, host=host, port=port) as server,
   ):
-    print(f'serving {folder} on {server.address}, Ctrl-C stops', flush=True)
+    place = f'serving {policy.name} on {server.address}'
+    print(f'{place}, Ctrl-C stops', flush=True)
     while not guard.requested:
       time.sleep(_LOOK_S)
 

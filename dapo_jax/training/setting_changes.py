@@ -16,6 +16,10 @@ CHANGEABLE = (
   'mesh.',
   'optim.lr',
   'critic.lr',
+  'sft.lr',
+  'sft.steps',
+  'sft.eval_every_steps',
+  'sft.stop_accuracy',
   'model.allow_download',
   'model.remat',
   'model.logits_chunk_tokens',
@@ -25,6 +29,10 @@ CHANGEABLE = (
   'filter.max_rounds',
   'filter.on_limit',
   'reward.wait_s',
+  'reward.verify_',
+  # Compared by what is in them, see `training.origin`.
+  'tokenizer.path',
+  'model.path',
   'optim.max_skipped_updates',
 )
 

@@ -156,6 +156,8 @@ class _End:
     ):
       try:
         moment.save()
+      except ValueError as error:
+        self._leave(1, f'dapo-jax: error: {error}', is_error=True)
       except BaseException:
         traceback.print_exc()
         self._leave(1)
@@ -176,14 +178,17 @@ class _End:
         flush=True,
       )
 
-  def _leave(self, status: int = 0, line: str = '') -> None:
+  def _leave(
+    self, status: int = 0, line: str = '', *, is_error: bool = False
+  ) -> None:
     # Never released: one thread ends the process, unless it hangs there.
     if self._leaving.acquire(timeout=_PATIENCE_S):
       line = line or interrupt.last_line(
         self._guard.moment(), newest_step(self._checkpoints)
       )
       self._guard.job.part()
-      leave(status, line if self._guard.job.is_first else '')
+      is_told = self._guard.job.is_first or is_error
+      leave(status, line if is_told else '', is_error=is_error)
     os._exit(status)
 
   def _after(self, seconds: float, call: Callable[[], None]) -> None:

@@ -20,6 +20,7 @@ from dapo_jax.training import (
   evaluate,
   interrupt,
   losses,
+  notices,
   optimizer,
   packing,
   resuming,
@@ -34,6 +35,8 @@ class Result(NamedTuple):
 
   state: update.TrainState
   progress: checkpoint.Progress
+  # Of the updates since it was noted in the progress what they lost.
+  seen: Sequence[update_stats.UpdateStats]
   finished: bool
   again: str  # what is done again if the run is stopped here
 
@@ -69,16 +72,16 @@ def run(
   model_folder = folder / 'model'
   job = guard.job if guard else job_lib.Job()
   tell = print if job.is_first else lambda *_, **__: None
-  if job.any(job.is_first and model_folder.exists(), what='the begin'):
-    tell(f'supervised training is done already: the policy is {model_folder}')
-    return
   line = writers.last_line(folder / 'metrics.jsonl') if job.is_first else {}
   if line and 'sft/step_count' not in line:
     raise ValueError(
       f'{folder} holds a run of reinforcement learning; name another --workdir'
     )
+  if job.any(job.is_first and model_folder.exists(), what='the begin'):
+    tell(f'supervised training is done already: the policy is {model_folder}')
+    return
   with resuming.open_store(config, folder, keep=1, job=job) as store:
-    parts, _ = resuming.build(
+    parts, changes = resuming.build(
       config,
       folder,
       store,
@@ -86,6 +89,8 @@ def run(
       every_steps=config.sft.eval_every_steps,
       job=job,
     )
+    for change in changes:
+      tell(f'changed since: {change}')
     _check_solutions(parts.train_prompts)
     if job.is_first:
       writers.write_config(folder / 'run_config.json', config.to_dict())
@@ -104,7 +109,7 @@ def run(
       result = _train(trainer, _Outlets(store, metrics, guard, tell))
       guard.ends()
     if not result.finished:
-      store.save(result.state, result.progress, config.to_dict())
+      store.save(result.state, _noted(result), config.to_dict())
   if not result.finished:
     step = result.progress.counters.updates
     tell('stopped;', interrupt.saved_line(step, result.again))
@@ -129,30 +134,48 @@ def _train(trainer, outlets: _Outlets) -> Result:
   """
   c, guard = trainer.config.sft, outlets.guard
   state, progress = trainer_lib.start_or_resume(trainer, outlets.store)
-  outlets.metrics.keep_until(progress.counters.updates)
+  # An evaluation that is still to be done writes its line anew.
+  outlets.metrics.keep_until(
+    progress.counters.updates + (progress.pending is None)
+  )
   trainer = trainer._replace(update=guard.told(trainer.update))
   seen = []
   while True:
     outlets.store.check()
     step = progress.counters.updates
-    here = Result(state, progress, finished=False, again=f'step {step + 1}')
+    here = Result(
+      state, progress, tuple(seen), finished=False, again=f'step {step + 1}'
+    )
+    is_last = step >= c.steps
     try:
-      if step % c.eval_every_steps == 0 or step == c.steps:
+      if progress.pending is not None and (
+        is_last or step % c.eval_every_steps == 0
+      ):
         again = f'the evaluation after step {step}'
-        here = here._replace(again=again)
-        accuracy = _evaluate(trainer, outlets, here, seen)
+        progress = _evaluate(trainer, outlets, here._replace(again=again))
         seen = []
-        if step == c.steps or accuracy >= (c.stop_accuracy or np.inf):
-          return here._replace(finished=True)
-        here = here._replace(again=f'step {step + 1}')
+        here = here._replace(progress=progress, seen=())
+      if is_last or _is_enough(c.stop_accuracy, progress):
+        return here._replace(finished=True)
       _tell(trainer.config, outlets, here)
       guard.check_together('the end of the step')
       state, stats = _update(trainer, state, step)
     except sharing.StoppedError:
       return here
     seen.append(stats)
-    counters = checkpoint.Counters(rollout_steps=step + 1, updates=step + 1)
-    progress = progress._replace(counters=counters)
+    progress = progress._replace(
+      counters=progress.counters._replace(
+        rollout_steps=step + 1, updates=step + 1
+      ),
+      pending=progress.pending or {},
+    )
+
+
+def _is_enough(wanted: float | None, progress: checkpoint.Progress) -> bool:
+  """Says whether the accuracy of this very step is the one asked for."""
+  if progress.pending is not None or progress.last_accuracy is None:
+    return False
+  return progress.last_accuracy >= (wanted or np.inf)
 
 
 def _tell(config: FrozenConfigDict, outlets: _Outlets, here: Result) -> None:
@@ -160,32 +183,34 @@ def _tell(config: FrozenConfigDict, outlets: _Outlets, here: Result) -> None:
   step = here.progress.counters.updates
 
   def save() -> None:
-    outlets.store.save(here.state, here.progress, config.to_dict())
+    outlets.store.save(here.state, _noted(here), config.to_dict())
     outlets.store.wait()
 
   outlets.guard.boundary(step, save if step else None, again=here.again)
 
 
-def _evaluate(
-  trainer, outlets: _Outlets, here: Result, seen: list[update_stats.UpdateStats]
-) -> float:
-  """Returns the accuracy; writes it and the loss since, and saves the state."""
+def _evaluate(trainer, outlets: _Outlets, here: Result) -> checkpoint.Progress:
+  """Returns the progress with the accuracy; writes its line, and saves."""
   config, step = trainer.config, here.progress.counters.updates
   _tell(config, outlets, here)
+  _check_skipped(here, config.optim.max_skipped_updates)
   try:
     found = _measure(trainer, here.state, outlets.guard.check)
   except sharing.ERRORS:
     outlets.guard.ends()
-    outlets.store.save(here.state, here.progress, config.to_dict())
+    outlets.store.save(here.state, _noted(here), config.to_dict())
     raise
-  if seen:
-    found |= _loss(seen, config.optim.max_skipped_updates)
+  noted = _noted(here)
+  found |= update_stats.loss_metrics(noted.pending)
   outlets.metrics.write(step, found | {'sft/step_count': step})
   outlets.tell(_line(found, step=step), flush=True)
+  progress = noted._replace(
+    pending=None, last_accuracy=found['eval/accuracy_frac']
+  )
   if step:
     with outlets.guard.writing():
-      outlets.store.save(here.state, here.progress, config.to_dict())
-  return found['eval/accuracy_frac']
+      outlets.store.save(here.state, progress, config.to_dict())
+  return progress
 
 
 def _update(
@@ -206,25 +231,37 @@ def _update(
   )
 
 
-def _loss(
-  seen: Sequence[update_stats.UpdateStats], max_skipped: int
-) -> dict[str, int | float]:
-  """Returns the metrics of updates; refuses too many that moved nothing."""
-  seen = jax.device_get(seen)
-  most = update_stats.skips(0, [s.is_skipped for s in seen]).most
-  if most >= max_skipped:
-    raise ValueError(
-      f'{most} updates in a row were not finite and moved nothing; what was '
-      'saved before is whole: lower --config.sft.lr, or raise '
-      '--config.optim.max_skipped_updates, and give the same command'
-    )
-  losses_seen = [float(s.loss) for s in seen if not s.is_skipped]
-  found = {}
-  if len(losses_seen) < len(seen):
-    found['optim/skipped_update_count'] = len(seen) - len(losses_seen)
-  if losses_seen:
-    found['sft/loss'] = float(np.mean(losses_seen))
-  return found
+def _noted(here: Result) -> checkpoint.Progress:
+  """Returns the progress, what the updates that were seen lost noted in it."""
+  if not here.seen:
+    return here.progress
+  counters, seen = here.progress.counters, jax.device_get(here.seen)
+  skips = update_stats.skips(
+    counters.skipped_in_a_row, [s.is_skipped for s in seen]
+  )
+  return here.progress._replace(
+    counters=counters._replace(skipped_in_a_row=skips.now),
+    pending=update_stats.add_losses(here.progress.pending, seen),
+  )
+
+
+def _check_skipped(here: Result, most_allowed: int) -> None:
+  """Refuses to go on where update after update is not finite."""
+  faults = [
+    update_stats.fault_names(s.faults, here.state.params)
+    for s in jax.device_get(here.seen)
+  ]
+  counters = here.progress.counters
+  most = update_stats.skips(counters.skipped_in_a_row, map(bool, faults)).most
+  if most < most_allowed:
+    return
+  index, last = [(i, names) for i, names in enumerate(faults) if names][-1]
+  raise ValueError(
+    f'step {counters.updates - len(faults) + index + 1}: {most} updates in a '
+    f'row were not finite ({notices.fault_text(last)}) and moved nothing; what '
+    'was saved before is whole: lower --config.sft.lr, or raise '
+    '--config.optim.max_skipped_updates, and give the same command'
+  )
 
 
 def _measure(

@@ -1,7 +1,7 @@
 """What the programs of an update tell, and the metrics that it gives."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -141,3 +141,30 @@ def update_metrics(parts: Sequence[UpdateStats]) -> dict[str, int | float]:
     'optim/grad_norm': float(np.mean([p.grad_norm for p in parts])),
     **diagnostics.metrics(ratios),
   }
+
+
+def add_losses(
+  sums: Mapping[str, int | float], seen: Sequence[UpdateStats]
+) -> dict[str, int | float]:
+  """Returns sums of losses, those of more updates added, on the host.
+
+  In their order, so that a stop between two of them changes no bit.
+  """
+  found = {'moved_count': 0, 'skipped_count': 0, 'loss_sum': 0.0, **sums}
+  for stats in seen:
+    if stats.is_skipped:
+      found['skipped_count'] += 1
+    else:
+      found['moved_count'] += 1
+      found['loss_sum'] += float(stats.loss)
+  return found
+
+
+def loss_metrics(sums: Mapping[str, int | float]) -> dict[str, int | float]:
+  """Returns the metrics of `add_losses`, of supervised training."""
+  found = {}
+  if skipped := sums.get('skipped_count'):
+    found['optim/skipped_update_count'] = skipped
+  if moved := sums.get('moved_count'):
+    found['sft/loss'] = sums['loss_sum'] / moved
+  return found
