@@ -28,6 +28,7 @@ class Coordinator:
 
   def __init__(self, count: int):
     self.values: dict[str, Any] = {}
+    self.arrays: dict[str, dict[int, np.ndarray]] = {}
     self.is_gone = False
     self._count = count
     self._changed = threading.Condition()
@@ -174,33 +175,39 @@ class _Swaps:
 
   def __init__(self, client: Client):
     self._client = client
-    self._count = 0
+    self.count = 0
 
   def all_of(self, array: np.ndarray) -> np.ndarray:
-    self._count += 1
-    index, name = self._client.index, f'array {self._count}'
-    told = self._client.coordinator.__dict__.setdefault('told', {})
-    told[name, index] = array.copy()
+    self.count += 1
+    index, name = self._client.index, f'array {self.count}'
+    arrays = self._client.coordinator.arrays.setdefault(name, {})
+    arrays[index] = array.copy()
     self._client.coordinator.meet(name, index)
-    found = [i for n, i in [*told] if n == name]
-    return np.stack([told[name, i] for i in sorted(found)])
+    return np.stack([arrays[i] for i in sorted(arrays)])
+
+  def sent_here(self, array: np.ndarray) -> np.ndarray:
+    """Returns the row of each that is for this one."""
+    return self.all_of(array)[:, self._client.index]
 
 
 _here = threading.local()
 
 
+def arrays_count() -> int:
+  """Returns how many arrays this process has exchanged with the others."""
+  return _here.of.count
+
+
 @contextlib.contextmanager
 def _in_memory() -> Iterator[None]:
   """Has the threads exchange arrays without devices."""
-
-  def swapped(sent: np.ndarray) -> np.ndarray:
-    return _here.of.all_of(sent)[:, _here.of._client.index]
-
   with (
     mock.patch(
       'jax.experimental.multihost_utils.process_allgather',
       lambda array: _here.of.all_of(array),
     ),
-    mock.patch.object(exchange, '_swapped', swapped),
+    mock.patch.object(
+      exchange, '_swapped', lambda sent: _here.of.sent_here(sent)
+    ),
   ):
     yield
