@@ -24,9 +24,7 @@ def _as_told(group: records.Group) -> records.Group:
 
 def _at(groups, shares):
   """Returns the groups as a process has them before the delivery."""
-  return [
-    g if shares.is_own(g.draw.ordinal) else _as_told(g) for g in groups
-  ]
+  return [g if shares.is_own(g.draw.ordinal) else _as_told(g) for g in groups]
 
 
 class NeedsTest(absltest.TestCase):

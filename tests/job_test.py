@@ -1,5 +1,6 @@
 """Tests of `parallel.job`; those of real processes: job_processes_test."""
 
+import functools
 import threading
 import time
 from unittest import mock
@@ -39,7 +40,7 @@ class AloneTest(absltest.TestCase):
 class GatherTest(parameterized.TestCase):
   @parameterized.parameters(
     # Two NaNs of other bits, a zero with a sign, the smallest number.
-    (np.array([0x7FF8000000000001, 0xFFF0000000000002, 1 << 63, 1], 'u8'), 'f8'),
+    (np.array([(2047 << 52) + 1, (4095 << 52) + 2, 1 << 63, 1], 'u8'), 'f8'),
     (np.array([[True, False, True]]), '?'),
     (np.array([-128, 127, 0], 'i1'), 'i1'),
     (np.arange(6, dtype='i8').reshape(1, 3, 2), 'i8'),
@@ -122,7 +123,7 @@ class ToldTest(parameterized.TestCase):
       for i in range(3):
         own = f'{i} of {job.index}'.encode()
         found += job.to_first(own, what='test')
-        found.append(job.from_first(lambda: own, what='test'))
+        found.append(job.from_first(functools.partial(bytes, own), what='test'))
       return found
 
     first, *others = self._run(body)
@@ -185,9 +186,7 @@ class MeetTest(absltest.TestCase):
 class StartedTest(parameterized.TestCase):
   def test_one_process_needs_no_coordinator(self):
     with mock.patch('jax.distributed.initialize') as initialize:
-      with job_lib.started(
-        job_lib.Launch(), hooks=_HOOKS, quiet_s=1.0
-      ) as job:
+      with job_lib.started(job_lib.Launch(), hooks=_HOOKS, quiet_s=1.0) as job:
         self.assertEqual(job.count, 1)
     initialize.assert_not_called()
 
@@ -203,9 +202,7 @@ class StartedTest(parameterized.TestCase):
     }.items():
       self._patch(mock.patch(name, value))
     self._patch(
-      mock.patch.object(
-        multihost, 'get_jax_distributed_client', lambda: client
-      )
+      mock.patch.object(multihost, 'get_jax_distributed_client', lambda: client)
     )
 
   def _patch(self, patch):
@@ -259,9 +256,7 @@ class StartedTest(parameterized.TestCase):
   def test_jax_leaves_the_signals_alone(self):
     launch = job_lib.Launch(False, '127.0.0.1:1', 2, 0)
     before = jax.config.jax_enable_preemption_service
-    self.addCleanup(
-      jax.config.update, 'jax_enable_preemption_service', before
-    )
+    self.addCleanup(jax.config.update, 'jax_enable_preemption_service', before)
 
     def initialize(*_, **__):
       self.assertFalse(jax.config.jax_enable_preemption_service)

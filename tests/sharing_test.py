@@ -172,9 +172,7 @@ class EndTest(parameterized.TestCase):
       str(first),
       f'process 1 failed in round 1: {kind.__name__}: prompt 5: boom',
     )
-    self.assertEqual(
-      str(third), 'process 1 failed in round 1: see its message'
-    )
+    self.assertEqual(str(third), 'process 1 failed in round 1: see its message')
 
   def test_of_the_first_too(self):
     failure = grading.JudgeError('boom')
@@ -189,9 +187,7 @@ class EndTest(parameterized.TestCase):
     failures = {1: grading.JudgeError('a'), 2: grading.JudgeError('b')}
     first, *others = self._errors(failures)
     self.assertEqual(others, [failures[1], failures[2]])
-    self.assertEqual(
-      str(first), 'process 1 failed in round 1: JudgeError: a'
-    )
+    self.assertEqual(str(first), 'process 1 failed in round 1: JudgeError: a')
 
   def test_one_that_has_no_draws_raises_too(self):
     errors = self._errors({0: grading.JudgeError('boom')}, draws=1)
