@@ -6,6 +6,8 @@ import tempfile
 
 from absl.testing import absltest, parameterized
 
+import fake_jobs
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import checkpoint_folder
 
 
@@ -144,6 +146,58 @@ class PrepareTest(_Test):
       ValueError, r'/in cannot be used .*Not a directory.*checkpoint\.folder'
     ):
       checkpoint_folder.prepare(inside, checkpoint_folder.Found((), (), ()))
+
+
+class PrepareTogetherTest(_Test):
+  def _errors(self, folder_of):
+    """Returns what each of three raises, which see these folders."""
+
+    def body(job):
+      folder = folder_of[job.index]
+      found = checkpoint_folder.look(folder)
+      checkpoint_folder.prepare_together(folder, found, job)
+
+    return [ended.error for ended in fake_jobs.endings(3, body)]
+
+  def test_one_folder_is_made_and_nothing_is_left_in_it(self):
+    self.assertEqual(self._errors([self.folder] * 3), [None] * 3)
+    self.assertEqual([*self.folder.iterdir()], [])
+
+  def test_what_was_begun_is_removed_by_the_first(self):
+    self.make('3', '9.orbax-checkpoint-tmp')
+    self.finish('3')
+    self.assertEqual(self._errors([self.folder] * 3), [None] * 3)
+    self.assertEqual([p.name for p in self.folder.iterdir()], ['3'])
+
+  def test_one_that_others_do_not_see_is_refused_in_all(self):
+    other = self.folder.parent / 'other'
+    other.mkdir()
+    errors = self._errors([self.folder, self.folder, other])
+    for error, folder in zip(
+      errors, [self.folder, self.folder, other], strict=True
+    ):
+      self.assertIsInstance(error, ValueError)
+      self.assertEqual(
+        str(error),
+        f'{folder} is not one folder for all processes: process 2 does not '
+        'see what the first writes there; name one that all share, in a bucket '
+        '(gs://...) say, by --config.checkpoint.folder',
+      )
+    self.assertEqual([*self.folder.iterdir()], [])
+
+  def test_where_the_first_cannot_write_nobody_goes_on(self):
+    file = pathlib.Path(str(self.folder))
+    file.write_text('')
+    inside = checkpoint_folder.locate('', str(file / 'in'))
+    first, *others = self._errors([inside] * 3)
+    self.assertRegex(str(first), 'in cannot be used .*Not a directory')
+    for error in others:
+      self.assertIsInstance(error, fake_jobs.LeftAloneError)
+
+  def test_one_alone_prepares_it(self):
+    found = checkpoint_folder.look(self.folder)
+    checkpoint_folder.prepare_together(self.folder, found, job_lib.Job())
+    self.assertEqual([*self.folder.iterdir()], [])
 
 
 class ReasonTest(absltest.TestCase):

@@ -7,6 +7,7 @@ import time
 
 from absl.testing import absltest, parameterized
 
+import fake_jobs
 from dapo_jax.training import interrupt
 
 _Phase = interrupt.Phase
@@ -126,6 +127,64 @@ class MomentTest(absltest.TestCase):
     ending.start()
     ending.join(0.1)
     self.assertTrue(ending.is_alive())
+
+
+class TogetherTest(parameterized.TestCase):
+  """Guards of three processes."""
+
+  def _errors(self, body, requested):
+    """Returns what each raises when some were asked to stop."""
+
+    def process(job):
+      guard = interrupt.Guard()
+      guard.job = job
+      if job.index in requested:
+        guard.request()
+      return body(guard)
+
+    return [ended.error for ended in fake_jobs.endings(3, process)]
+
+  @parameterized.parameters([{0}], [{2}], [{0, 1, 2}])
+  def test_a_signal_to_one_stops_all_at_the_same_place(self, requested):
+    errors = self._errors(
+      lambda guard: guard.check_together('the end of the step'), requested
+    )
+    self.assertEqual([type(e) for e in errors], [interrupt.Interrupted] * 3)
+
+  def test_without_a_signal_all_go_on(self):
+    errors = self._errors(lambda guard: guard.check_together('here'), ())
+    self.assertEqual(errors, [None] * 3)
+
+  def test_they_agree_before_the_first_update_of_a_step(self):
+    updates = []
+
+    def body(guard):
+      guard.boundary(1, None, again='')
+      guard.told(updates.append)(guard.job.index)
+
+    errors = self._errors(body, {1})
+    self.assertEqual([type(e) for e in errors], [interrupt.Interrupted] * 3)
+    self.assertEqual(updates, [])
+
+  def test_a_signal_between_two_updates_of_a_step_is_left_for_its_end(self):
+    def body(guard):
+      guard.boundary(1, None, again='')
+      update = guard.told(lambda: guard.request())
+      for _ in range(3):
+        update()
+      self.assertEqual(guard.moment().phase, _Phase.UPDATE)
+      guard.boundary(2, None, again='')
+      guard.check_together('the end of the step')
+
+    errors = self._errors(body, ())
+    self.assertEqual([type(e) for e in errors], [interrupt.Interrupted] * 3)
+
+  def test_no_thread_takes_over_from_one_of_several(self):
+    def body(guard):
+      guard.boundary(3, lambda: None, again='')
+      self.assertIsNone(guard.take_over())
+
+    self.assertEqual(self._errors(body, {0}), [None] * 3)
 
 
 class LastLineTest(parameterized.TestCase):

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,9 +15,34 @@ from absl.testing import absltest, parameterized
 
 import dapo_jax
 from dapo_jax import main
+from dapo_jax.parallel import job as job_lib
+from dapo_jax.training import stopping
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _FILE = str(_ROOT / 'configs/base.py')
+_TOGETHER = (
+  '--coordinator, --processes and --process go together: the address '
+  'HOST:PORT of the first process, their number, and the number of this one, '
+  'from 0'
+)
+_LAUNCH_FAULTS = (
+  (('--process=0',), _TOGETHER),
+  (('--coordinator=host:1', '--processes=2'), _TOGETHER),
+  (('--distributed', '--processes=2'), _TOGETHER),
+  (
+    ('--coordinator=host:1', '--processes=2', '--process=2'),
+    '--process (2) must be 0 to --processes - 1 (1)',
+  ),
+  (
+    ('--coordinator=host', '--processes=2', '--process=1'),
+    '--coordinator (host) must be HOST:PORT of the first process',
+  ),
+  (
+    ('--distributed', '--coordinator=a:1', '--processes=2', '--process=1'),
+    '--distributed finds the processes from what the machines say of '
+    'themselves; give it, or --coordinator, --processes and --process',
+  ),
+)
 
 
 def _run(*args: str) -> tuple[int, str, str]:
@@ -114,6 +140,14 @@ class ErrorTest(parameterized.TestCase):
       ('sft', f'--config={_FILE}', '--workdir=d', '--config.sft.lr=0'),
       'sft.lr (0.0) must be above 0; change --config.sft.lr',
     ),
+    *[
+      (
+        (command, f'--config={_FILE}', '--workdir=d', *args),
+        message,
+      )
+      for command in ('train', 'sft', 'eval')
+      for args, message in _LAUNCH_FAULTS
+    ],
     (('sample',), 'sample takes one prompt, in quotes, not 0'),
     (
       ('sample', '--model=/nowhere', 'hello'),
@@ -199,6 +233,61 @@ class ErrorTest(parameterized.TestCase):
     with mock.patch.dict(main._COMMANDS, {'train': faulty}):
       with self.assertRaisesRegex(ValueError, 'invalid literal'):
         _run('train')
+
+
+class ProcessesTest(parameterized.TestCase):
+  """What the flags of several processes come to."""
+
+  def _started(self, command, program, *flags):
+    """Returns how a command starts its processes, and is given the job."""
+    job = job_lib.Job()
+    started = mock.patch.object(
+      job_lib, 'started', return_value=contextlib.nullcontext(job)
+    )
+    run = mock.patch(f'dapo_jax.training.{program}')
+    config = f'--config={_ROOT / "configs/demo.py"}'
+    with started as started, run as run:
+      status, _, err = _run(command, config, '--workdir=d', *flags)
+    self.assertEqual((status, err), (0, ''))
+    given = run.call_args.args[2]
+    self.assertIs(given if command == 'eval' else given.job, job)
+    return started.call_args
+
+  @parameterized.parameters(
+    ('train', 'loop.train'),
+    ('sft', 'supervised.run'),
+    ('eval', 'evaluate.run'),
+  )
+  def test_they_find_each_other_as_the_flags_say(self, command, program):
+    found = self._started(
+      command,
+      program,
+      '--coordinator=host:80',
+      '--processes=3',
+      '--process=2',
+      '--config.train.wait_warn_s=7',
+    )
+    self.assertEqual(found.args, ((False, 'host:80', 3, 2),))
+    self.assertEqual(found.kwargs['quiet_s'], 7)
+    found = self._started(command, program, '--distributed')
+    self.assertEqual(found.args, ((True, None, None, None),))
+    found = self._started(command, program)
+    self.assertEqual(found.args, ((False, None, None, None),))
+
+  def test_the_watch_tells_stops_and_ends_the_process(self):
+    hooks = self._started('train', 'loop.train').kwargs['hooks']
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+      hooks.tell('process 1 waits')
+    self.assertEqual(err.getvalue(), 'warning: process 1 waits\n')
+    with mock.patch.object(os, 'kill') as kill:
+      hooks.stop()
+    kill.assert_called_once_with(os.getpid(), signal.SIGTERM)
+    with mock.patch.object(stopping, 'leave') as leave:
+      hooks.leave(1, 'process 2 is lost')
+    leave.assert_called_once_with(
+      1, 'dapo-jax: error: process 2 is lost', is_error=True
+    )
 
 
 class SampleTest(parameterized.TestCase):

@@ -1,5 +1,7 @@
 """Tests of `parallel.mesh`."""
 
+from unittest import mock
+
 import jax
 from absl.testing import absltest, parameterized
 from jax.sharding import NamedSharding, PartitionSpec
@@ -69,6 +71,55 @@ class EngineMeshTest(parameterized.TestCase):
   def test_the_local_mesh_is_one_device(self):
     mesh = mesh_lib.local_mesh()
     self.assertEqual(mesh.devices.tolist(), [jax.devices()[:1]])
+
+
+def _devices(*processes):
+  """Returns devices of these processes, numbered as they come."""
+  return [
+    mock.Mock(spec=jax.Device, id=i, process_index=p)
+    for i, p in enumerate(processes)
+  ]
+
+
+class IslandsTest(parameterized.TestCase):
+  @parameterized.parameters(
+    # Processes of an engine, this one, the processes whose devices it has.
+    (1, 0, [0, 0]),
+    (1, 3, [3, 3]),
+    (2, 0, [0, 0, 1, 1]),
+    (2, 1, [0, 0, 1, 1]),
+    (2, 2, [2, 2, 3, 3]),
+    (4, 2, [0, 0, 1, 1, 2, 2, 3, 3]),
+  )
+  def test_an_engine_has_the_devices_of_neighbours(self, hosts, process, has):
+    found = mesh_lib.of_engine(
+      _devices(0, 0, 1, 1, 2, 2, 3, 3), hosts=hosts, process=process
+    )
+    self.assertEqual([d.process_index for d in found], has)
+
+  @parameterized.parameters(
+    ([0, 0, 0, 0, 1, 1, 1, 1],),
+    ([0, 0, 1, 1, 0, 0, 1, 1],),  # as a torus may be numbered
+    ([1, 0, 1, 0, 1, 0, 1, 0],),
+  )
+  def test_an_engine_is_its_part_of_the_mesh_of_all(self, processes):
+    # What is spread over the mesh of all is taken as the engine's own: the
+    # devices must stand in one order in both.
+    devices = _devices(*processes)
+    for hosts in (1, 2):
+      engines = [
+        mesh_lib.engine_mesh(
+          mesh_lib.of_engine(devices, hosts=hosts, process=process), tensor=2
+        )
+        for process in range(0, 2, hosts)
+      ]
+      together = mesh_lib.engines_mesh(devices, engines[0])
+      self.assertEqual(
+        dict(together.shape),
+        {'engine': 2 // hosts, 'slot': 2 * hosts, 'tensor': 2},
+      )
+      for one, part in zip(engines, together.devices, strict=True):
+        self.assertEqual(one.devices.tolist(), part.tolist())
 
 
 class ShardingsTest(parameterized.TestCase):

@@ -6,10 +6,12 @@ from unittest import mock
 
 from absl.testing import absltest
 
+import fake_jobs
 import tiny_groups
 from dapo_jax.monitor import catalogue
 from dapo_jax.rewards import reward, verifiers
 from dapo_jax.rollout import meter
+from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import scheduler
 
 
@@ -105,6 +107,83 @@ class MeterTest(absltest.TestCase):
     self.assertEqual(found['time/reward_wait_s'], 1.75)
     self.assertEqual(found['time/reward_s'], 0.0)
     catalogue.check(found)
+
+
+class OfAllTest(absltest.TestCase):
+  _FIRST = meter.Totals(
+    tokens=10,
+    lost_tokens=1,
+    evicted=2,
+    steps=20,
+    prefills=3,
+    slot_steps=80,
+    seconds=1.5,
+    host_s=0.5,
+    judging_s=4.0,
+    waited_s=0.25,
+    timeouts=5,
+    errors=6,
+  )
+  _SECOND = meter.Totals(
+    tokens=100,
+    lost_tokens=10,
+    evicted=20,
+    steps=200,
+    prefills=30,
+    slot_steps=800,
+    seconds=1.25,
+    host_s=0.75,
+    judging_s=40.0,
+    waited_s=0.125,
+    timeouts=50,
+    errors=60,
+  )
+
+  def _of_all(self, owns, *, hosts):
+    """Returns the totals that all processes have."""
+    found = fake_jobs.run(
+      len(owns),
+      lambda job: meter.of_all(
+        owns[job.index],
+        shares_lib.Shares(job, engines=job.count // hosts, hosts=hosts),
+      ),
+    )
+    self.assertEqual(found, [found[0]] * len(owns))
+    for one, other in zip(found[0], self._FIRST, strict=True):
+      self.assertIs(type(one), type(other))
+    return found[0]
+
+  def test_counts_are_sums_and_times_those_of_the_slowest(self):
+    self.assertEqual(
+      self._of_all([self._FIRST, self._SECOND], hosts=1),
+      meter.Totals(
+        tokens=110,
+        lost_tokens=11,
+        evicted=22,
+        steps=220,
+        prefills=33,
+        slot_steps=880,
+        seconds=1.5,
+        host_s=0.75,
+        judging_s=44.0,
+        waited_s=0.25,
+        timeouts=55,
+        errors=66,
+      ),
+    )
+
+  def test_what_an_engine_did_is_counted_once(self):
+    # Two engines of two processes, which count alike what their engine did.
+    second = self._FIRST._replace(judging_s=1.0, timeouts=1, errors=0)
+    fourth = self._SECOND._replace(judging_s=2.0, timeouts=0, errors=1)
+    found = self._of_all([self._FIRST, second, self._SECOND, fourth], hosts=2)
+    of_two = self._of_all([self._FIRST, self._SECOND], hosts=1)
+    self.assertEqual(
+      found, of_two._replace(judging_s=47.0, timeouts=56, errors=67)
+    )
+
+  def test_alone_they_are_its_own(self):
+    self.assertIs(meter.of_all(self._FIRST, shares_lib.alone()), self._FIRST)
 
 
 if __name__ == '__main__':

@@ -1,13 +1,18 @@
 """Tests of `training.minibatches`, with groups made by hand."""
 
+from unittest import mock
+
 import jax
 import numpy as np
 from absl.testing import absltest, parameterized
 
+import fake_jobs
 import tiny_groups
 import tiny_run
+from dapo_jax.data import records
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.rollout import shares
 from dapo_jax.training import minibatches
 
@@ -171,6 +176,54 @@ class PackGroupsTest(absltest.TestCase):
     twice = minibatches.metrics(batches, epochs=2)
     self.assertEqual(twice['optim/micro_batch_count'], 6)
     self.assertEqual(minibatches.metrics([], epochs=1), {})
+
+
+class ProcessesTest(parameterized.TestCase):
+  """Of several processes each fills the rows that its devices hold."""
+
+  @parameterized.parameters(True, False)
+  def test_together_they_have_the_rows_of_one(self, share_prompts):
+    # Three processes; row r of 8 is held by r % 3, the last by two of them.
+    holders = [{r % 3} for r in range(7)] + [{0, 2}]
+    config = tiny_run.config({'learner.share_prompts': share_prompts})
+    mesh = mesh_lib.update_mesh(jax.devices(), data=1, fsdp=-1, tensor=1)
+    rng = np.random.default_rng(0)
+    groups = [
+      tiny_groups.group(
+        (1, 0, 0, 0),
+        ordinal=i,
+        lengths=[int(n) for n in rng.integers(1, 17, 4)],
+      )
+      for i in (0, 1, 2, 4, 5)
+    ]
+    expected = minibatches.pack_groups(groups, config, mesh, shares.alone())
+
+    def body(job):
+      own = shares.Shares(job, engines=3, hosts=1)
+      told = [g if own.is_own(g.draw.ordinal) else _as_told(g) for g in groups]
+      return minibatches.pack_groups(told, config, mesh, own)
+
+    with (
+      mock.patch.object(placement, 'row_processes', lambda *_: holders),
+      mock.patch.object(placement, 'put_rows', lambda rows, _: rows),
+    ):
+      found = fake_jobs.run(3, body)
+    for index, batches in enumerate(found):
+      is_held = np.array([index in of for of in holders])
+      for batch, whole in zip(batches, expected, strict=True):
+        self.assertEqual(batch[1:], whole[1:])
+        for field, of_all in zip(batch.rows, whole.rows, strict=True):
+          of_all = np.asarray(of_all)
+          np.testing.assert_array_equal(field[:, is_held], of_all[:, is_held])
+          self.assertFalse(field[:, ~is_held].any())
+
+
+def _as_told(group):
+  return group._replace(
+    responses=tuple(
+      records.elsewhere(len(r.tokens), r.finish) for r in group.responses
+    )
+  )
 
 
 if __name__ == '__main__':

@@ -1,5 +1,7 @@
 """Tests of `sampling.programs`."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,41 @@ class ProgramsTest(parameterized.TestCase):
       self.assertEqual(array.sharding, shape.sharding)
 
     jax.tree.map(check, state, shapes)
+
+  @parameterized.parameters('dense', 'paged')
+  def test_each_of_two_engines_gets_all_parameters(self, cache):
+    devices = jax.devices()[:8]
+    limits = tiny_engine.LIMITS._replace(cache=cache)
+    model = tiny_engine.model()
+    update = mesh_lib.update_mesh(devices, data=1, fsdp=4, tensor=2)
+    params = decoder.random_params(
+      model,
+      0,
+      shardings=mesh_lib.shardings(
+        model.shapes, model.logical_axes, update, mesh_lib.UPDATE_RULES
+      ),
+    )
+    for own in (devices[:4], devices[4:]):
+      mesh = mesh_lib.engine_mesh(own, tensor=2)
+      made = functools.partial(programs.make, model, limits, mesh, eos_ids=(1,))
+      placed = made(engines=mesh_lib.engines_mesh(devices, mesh)).place(params)
+      alone = made().place(jax.device_get(params))
+
+      def check(array, expected):
+        self.assertEqual(array.sharding, expected.sharding)
+        np.testing.assert_array_equal(array, expected)
+
+      jax.tree.map(check, placed, alone)
+
+  def test_what_the_host_reads_of_an_engine_of_its_own_is_not_copied(self):
+    limits = tiny_engine.LIMITS._replace(cache='dense')
+    made = programs.make(
+      tiny_engine.model(), limits, mesh_lib.local_mesh(), eos_ids=(1,)
+    )
+    state = made.empty()
+    live, generated = made.look(state)
+    self.assertIs(live, state.live)
+    self.assertIs(generated, state.generated)
 
   @parameterized.parameters('dense', 'dense_int8', 'paged')
   def test_a_prompt_is_inserted_where_the_slots_are(self, cache):

@@ -93,5 +93,24 @@ class GroupTest(absltest.TestCase):
     self.assertEqual(records.lengths_tokens(group).dtype, np.int64)
 
 
+class ElsewhereTest(absltest.TestCase):
+  def test_its_length_and_its_end_are_known(self):
+    response = records.elsewhere(5, 'length')
+    self.assertEqual((response.finish, response.text), ('length', ''))
+    self.assertTrue(response.is_truncated)
+    for values, dtype in (
+      (response.tokens, np.int32),
+      (response.logp_sampler, np.float32),
+    ):
+      self.assertEqual((values.dtype, values.shape), (dtype, (5,)))
+      self.assertFalse(values.any())
+
+  def test_a_long_one_takes_no_memory_and_none_writes_to_it(self):
+    tokens = records.elsewhere(20_480, 'eos').tokens
+    self.assertEqual(tokens.strides, (0,))
+    with self.assertRaisesRegex(ValueError, 'read-only'):
+      tokens[0] = 1
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -6,6 +6,7 @@ import tempfile
 
 from absl.testing import absltest, parameterized
 
+import fake_jobs
 import tiny_run
 from dapo_jax.parallel import job
 from dapo_jax.training import checkpoint, run_folder
@@ -62,6 +63,38 @@ class SettledTest(_Test):
       run_folder.settled(pending, self.folder, job.Job()),
       _progress(3, first_accuracy=0.25, last_accuracy=0.75),
     )
+
+  def test_the_first_process_has_the_lines_for_all(self):
+    pending = _progress(3, pending={'reward/mean': 0.5}, first_accuracy=0.25)
+    self.line(**{'step': 3, 'eval/accuracy_frac': 0.75})
+    folders = [self.folder, self.folder / 'a', self.folder / 'b']
+    found = fake_jobs.run(
+      3, lambda job: run_folder.settled(pending, folders[job.index], job)
+    )
+    settled = _progress(3, first_accuracy=0.25, last_accuracy=0.75)
+    self.assertEqual(found, [settled] * 3)
+
+  def test_it_may_have_none(self):
+    pending = _progress(3, pending={'reward/mean': 0.5})
+    found = fake_jobs.run(
+      2, lambda job: run_folder.settled(pending, self.folder, job)
+    )
+    self.assertEqual(found, [pending] * 2)
+
+
+class OfProcessTest(_Test):
+  def test_each_process_has_its_own_folder(self):
+    workdir = self.folder / 'run'
+    found = [
+      run_folder.of_process(workdir, job.Job(index, 3)) for index in range(3)
+    ]
+    self.assertEqual(
+      found, [workdir, workdir / 'process-1', workdir / 'process-2']
+    )
+    for folder in found:
+      self.assertTrue(folder.is_dir())
+    # A run that goes on has them already.
+    self.assertEqual(run_folder.of_process(workdir, job.Job(2, 3)), found[2])
 
 
 class ToldTest(_Test):

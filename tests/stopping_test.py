@@ -3,14 +3,19 @@
 `stopping_config` holds them where the test wants to end them.
 """
 
+import contextlib
+import io
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
 from absl.testing import absltest, parameterized
@@ -18,6 +23,7 @@ from etils import epath
 
 import stopping_config
 import tiny_run
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import interrupt, loop, stopping, supervised
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -274,6 +280,64 @@ class LostTest(absltest.TestCase):
     self.assertTrue(end._is_lost(update, 103.6))
     boundary = update._replace(phase=interrupt.Phase.BOUNDARY)
     self.assertFalse(end._is_lost(boundary, 103.6))
+
+
+class SeveralProcessesTest(parameterized.TestCase):
+  """The end of one of several processes."""
+
+  def _end(self, index):
+    """Returns an end whose process has this number, and its job."""
+    guard = interrupt.Guard()
+    guard.job = mock.Mock(
+      job_lib.Job(index, 2), index=index, count=2, is_first=index == 0
+    )
+    return stopping._End(guard, epath.Path('nowhere'), 4.0), guard.job
+
+  @parameterized.parameters(
+    (0, 'stopped while loading; the same command begins again'), (1, '')
+  )
+  def test_it_parts_before_it_ends_and_the_first_alone_says_so(
+    self, index, line
+  ):
+    end, job = self._end(index)
+    log = []
+    job.part.side_effect = lambda: log.append('part')
+    with (
+      mock.patch.object(
+        stopping, 'leave', side_effect=lambda *how: log.append(how)
+      ),
+      mock.patch.object(os, '_exit'),
+    ):
+      end._leave()
+    self.assertEqual(log, ['part', (0, line)])
+
+  @parameterized.parameters(
+    (0, ['stopping at step 3, within 4 s (Ctrl-C: at once)']), (1, [])
+  )
+  def test_the_first_alone_says_what_is_waited_for(self, index, lines):
+    end, _ = self._end(index)
+    end._guard.boundary(3, lambda: None, again='')
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+      end._announce()
+    self.assertEqual(out.getvalue().splitlines(), lines)
+
+  def test_a_signal_is_passed_on_at_once(self):
+    end, job = self._end(1)
+    told = threading.Event()
+    job.tell_stop.side_effect = told.set
+    ours, theirs = socket.socketpair()
+    threading.Thread(target=end.watch, args=[ours], daemon=True).start()
+    with mock.patch.object(end, '_leave') as leave:
+      self.assertFalse(told.wait(0.1))
+      theirs.send(bytes([_TERM]))
+      self.assertTrue(told.wait(20.0))
+      # It loads, and nothing is lost: it leaves.
+      until_s = time.monotonic() + 20.0
+      while not leave.called and time.monotonic() < until_s:
+        time.sleep(0.01)
+      leave.assert_called_with()
+      theirs.close()
+    job.tell_stop.assert_called_once_with()
 
 
 class NewestStepTest(_Test):

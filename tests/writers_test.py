@@ -192,6 +192,15 @@ class SampleWriterTest(WriterTestCase):
         writer.write(3, [{'step': 4}])
 
 
+class NoWriterTest(WriterTestCase):
+  def test_it_writes_nothing_whatever_it_is_given(self):
+    with writers.NoWriter() as writer:
+      writer.keep_until(3)
+      writer.write(3, {'no/such_metric': float('nan')})
+      writer.write(1, [{'step': 1}])
+    self.assertEqual([*self.path.parents[1].iterdir()], [])
+
+
 class FullDiskTest(WriterTestCase):
   def assert_told(self, path):
     return self.assertRaisesRegex(

@@ -93,13 +93,15 @@ def of_engine(
 ) -> list[jax.Device]:
   """Returns the devices of the engine that a process has a part of.
 
+  They come in the order of `engines_mesh`.
+
   Args:
     devices: of all processes.
     hosts: processes of each engine, which are neighbours.
     process: the number of this one.
   """
   mine = process // hosts
-  return [d for d in devices if d.process_index // hosts == mine]
+  return [d for d in _by_process(devices) if d.process_index // hosts == mine]
 
 
 def engines_mesh(devices: Sequence[jax.Device], like: Mesh) -> Mesh:
@@ -109,7 +111,7 @@ def engines_mesh(devices: Sequence[jax.Device], like: Mesh) -> Mesh:
     devices: of all of them.
     like: an engine's mesh, which each of them has.
   """
-  devices = sorted(devices, key=lambda d: (d.process_index, d.id))
+  devices = _by_process(devices)
   sizes = {'engine': len(devices) // like.size, **like.shape}
   return _mesh(devices, sizes)
 
@@ -162,6 +164,10 @@ def row_shards(mesh: Mesh) -> int:
 def replicated(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of an array that every device holds whole."""
   return NamedSharding(mesh, P())
+
+
+def _by_process(devices: Sequence[jax.Device]) -> list[jax.Device]:
+  return sorted(devices, key=lambda d: (d.process_index, d.id))
 
 
 def _mesh(devices: Any, sizes: Mapping[str, int]) -> Mesh:

@@ -1,5 +1,6 @@
 """Moves arrays to where they are used, within a process and between them."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -72,5 +73,7 @@ def to_island(
   return jax.tree.map(own, spread, island)
 
 
+@functools.cache
 def _replicate(mesh: Mesh) -> Callable[[Array], Array]:
+  """Returns one function for all calls, which compiles once for a shape."""
   return jax.jit(lambda x: x, out_shardings=mesh_lib.replicated(mesh))
