@@ -31,14 +31,14 @@ def _fold(rows, count):
 
 class FoldTest(parameterized.TestCase):
   @parameterized.parameters(
-    # Whole rows have 128 places, a half 64, a quarter 32; there are 2 rows.
-    ([128, 65, 64, 33, 32, 1], 6, 2 * (128 + 128 + 64 + 64 + 32 + 32)),
+    # Whole rows have 128 places, a quarter 32; there are 2 rows.
+    ([128, 65, 33, 32, 1], 5, 2 * (128 + 128 + 128 + 32 + 32)),
     ([128, 128, 20], 3, 2 * (128 + 128 + 32)),
     ([10], 1, 2 * 32),
     # What stands behind a narrower one makes that as wide.
     ([20, 128, 20], 3, 2 * (128 + 128 + 32)),
     # Those from the count on are not computed.
-    ([128, 50, 20], 2, 2 * (128 + 64)),
+    ([128, 30, 20], 2, 2 * (128 + 32)),
     ([128, 0, 0], 1, 2 * 128),
     ([0, 0], 0, 0),
   )

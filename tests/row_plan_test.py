@@ -63,13 +63,13 @@ class WidthsTest(parameterized.TestCase):
   @parameterized.parameters(
     (24, (24,)),
     (127, (127,)),
-    (128, (128, 64, 32)),
-    # 144 and 72 are whole eights; 95 and 47.5 go up to 96 and 48.
-    (288, (288, 144, 72)),
-    (190, (190, 96, 48)),
-    (22_528, (22_528, 11_264, 5_632)),
-    # 520 and 260 go up to whole 128s.
-    (1040, (1040, 640, 384)),
+    (128, (128, 32)),
+    # A quarter is 72, whole eights; 47.5 goes up to 48.
+    (288, (288, 72)),
+    (190, (190, 48)),
+    (22_528, (22_528, 5_632)),
+    # 260 goes up to whole 128s.
+    (1040, (1040, 384)),
   )
   def test_by_hand(self, row_tokens, expected):
     self.assertEqual(row_plan.widths(row_tokens), expected)
@@ -105,12 +105,16 @@ class PlanTest(parameterized.TestCase):
     self.assertEqual(plan.row_tokens, 416)
     self.assertEqual(plan.real_tokens, 414)
 
-  def test_a_narrow_one_stands_last_however_its_rows_were_found(self):
-    # 100 needs a whole row; 30 and 30 need another micro-batch, of a half.
-    lengths = _lengths((0, 1, 100), (1, 1, 30), (2, 1, 30))
+  def test_narrow_ones_stand_last_and_no_more_are_taken_than_needed(self):
+    # 100 needs a whole row, the others a quarter each.
+    lengths = _lengths((1, 1, 30), (2, 1, 30), (0, 1, 100))
     plan = _plan(lengths, row_tokens=128, rows=1)
-    self.assertEqual(plan.widths, (128, 64))
-    self.assertEqual(plan.rows, ((((0,), 100),), (((1,), 30), ((2,), 30))))
+    self.assertEqual(plan.widths, (128, 32, 32))
+    self.assertEqual(plan.rows, ((((2,), 100),), (((0,), 30),), (((1,), 30),)))
+    # The second whole row holds them both.
+    plan = _plan(lengths, row_tokens=128, rows=2)
+    self.assertEqual(plan.widths, (128,))
+    self.assertEqual(plan.rows, ((((2,), 100),), (((0,), 30), ((1,), 30))))
 
   def test_every_response_has_a_place_of_its_own_behind_its_prompt(self):
     rng = np.random.default_rng(3)

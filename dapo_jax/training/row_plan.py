@@ -3,11 +3,11 @@
 Host only. Equal lengths give an equal plan, whoever makes it: what needs no
 token can be known of all rows where only some of them are filled.
 
-A micro-batch is computed up to its width, the narrowest of a few that holds
-its rows. So what is left when whole micro-batches are full takes no whole one.
+A micro-batch is computed up to its width: whole rows, or a quarter of them if
+that holds all. So what is left when whole micro-batches are full takes no
+whole one.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ import numpy as np
 
 # Shorter rows are not cut: a program more costs more than they would save.
 _LEAST_CUT_TOKENS = 128
+# Four of a quarter are a whole one.
+_MOST_NARROW = 3
 
 
 class Length(NamedTuple):
@@ -49,15 +51,15 @@ class Plan(NamedTuple):
 
 
 def widths(row_tokens: int) -> tuple[int, ...]:
-  """Returns the widths that programs know: whole rows, a half, a quarter.
+  """Returns the widths that programs know: whole rows, and a quarter.
 
-  Rounded up to what kernels take whole, 128 places where rows are long.
+  Rounded up to what kernels take whole, 128 places where rows are long. One
+  more is one more copy of all layers in every program.
   """
   if row_tokens < _LEAST_CUT_TOKENS:
     return (row_tokens,)
   step = 128 if row_tokens >= 1024 else 8
-  cut = {min(row_tokens, -(-row_tokens // n // step) * step) for n in (2, 4)}
-  return tuple(sorted({row_tokens, *cut}, reverse=True))
+  return (row_tokens, -(-row_tokens // 4 // step) * step)
 
 
 def plan(
@@ -170,8 +172,8 @@ def _sizes(
 ) -> Iterator[tuple[int, ...]]:
   """Yields widths of micro-batches that may hold all, the least places first.
 
-  Whole ones, and at most one of each narrower width; `most` whole ones hold
-  everything, so that there is always an end, and never more of them.
+  Whole ones and a few narrow ones; `most` whole ones hold everything, so that
+  there is always an end, and there are never more.
   """
   prefixes = {p.prompt: p.prefix for p in parts}
   tokens = sum(prefixes.values()) + sum(p.tokens for p in parts)
@@ -179,10 +181,9 @@ def _sizes(
   large = sum(2 * (p.prefix + p.tokens) > row_tokens + p.prefix for p in parts)
   whole, *narrow = widths(row_tokens)
   found = [
-    (whole,) * count + cut
+    (whole,) * count + tuple(narrow) * more
     for count in range(-(-large // micro_batch_rows), most + 1)
-    for size in range(min(len(narrow), most - count) + 1)
-    for cut in itertools.combinations(narrow, size)
+    for more in range(min(_MOST_NARROW, most - count) + 1 if narrow else 1)
   ]
   enough = (s for s in found if micro_batch_rows * sum(s) >= tokens)
   yield from sorted(enough, key=lambda sizes: (sum(sizes), len(sizes)))
