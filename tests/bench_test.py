@@ -99,19 +99,26 @@ class PagePoolTest(absltest.TestCase):
 
 
 class PackingTest(absltest.TestCase):
-  def test_rows_are_full_on_dapos_lengths_and_sharing_computes_less(self):
+  def test_rows_are_full_and_sharing_computes_less(self):
     done = _run('packing.py', '--steps=1')
     self.assertEqual(done.returncode, 0, done.stderr)
-    first, _, *rows = done.stdout.splitlines()
-    self.assertStartsWith(first, '16 minibatches of 512 responses of ')
-    # Name, real, least, tokens a response.
-    own, shared = (row.split() for row in rows)
-    self.assertEqual((own[0], shared[0]), ('own', 'shared'))
-    for row in (own, shared):
-      real, least = (float(x.rstrip('%')) for x in row[1:3])
-      self.assertBetween(real, 90, 100)
+    _, *rows = (line.split() for line in done.stdout.splitlines())
+    # Lengths, prompts, responses, tokens each, real, least, computed each.
+    self.assertEqual(
+      [row[:3] for row in rows],
+      [
+        ['dapo', 'own', '8192'],
+        ['dapo', 'shared', '8192'],
+        ['demo', 'own', '2048'],
+        ['demo', 'shared', '2048'],
+      ],
+    )
+    for row, full in zip(rows, (90, 90, 85, 85), strict=True):
+      real, least = (float(x.rstrip('%')) for x in row[4:6])
+      self.assertBetween(real, full, 100)
       self.assertLessEqual(least, real)
-    self.assertLess(int(shared[3]), int(own[3]))
+    for own, shared in (rows[:2], rows[2:]):
+      self.assertLess(float(shared[6]), float(own[6]))
 
 
 class UpdateTest(absltest.TestCase):

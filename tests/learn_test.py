@@ -273,9 +273,7 @@ class CompilationTest(_Test):
 
     def step(number, groups):
       nonlocal state
-      found = learn.learn(
-        made, state, groups, {}, timers.Timers(), step=number
-      )
+      found = learn.learn(made, state, groups, {}, timers.Timers(), step=number)
       state = found.state
       return found.metrics.get('optim/micro_batch_count', 0)
 
