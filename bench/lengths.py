@@ -17,8 +17,11 @@ def read(count: int = 0) -> list[int]:
   return (known * (count // len(known) + 1))[:count]
 
 
-def lockstep_use(batch: int) -> float:
-  """Returns the useful share of slots of batches decoded in lockstep."""
-  known = read()
+def lockstep_use(batch: int, count: int = 0) -> float:
+  """Returns the useful share of slots of batches decoded in lockstep.
+
+  Of the first `count` responses; all: 0.
+  """
+  known = read(count)
   batches = [known[i : i + batch] for i in range(0, len(known), batch)]
   return sum(known) / sum(len(b) * max(b) for b in batches)

@@ -26,12 +26,12 @@ args = worker.flags()
 import jax  # noqa: E402
 import lengths  # noqa: E402
 import numpy as np  # noqa: E402
+import random_model  # noqa: E402
 import step_bound  # noqa: E402
 from jax import monitoring  # noqa: E402
 
 from dapo_jax.data import tokenizers  # noqa: E402
 from dapo_jax.model import decoder  # noqa: E402
-from dapo_jax.model import spec as spec_lib  # noqa: E402
 from dapo_jax.parallel import mesh as mesh_lib  # noqa: E402
 from dapo_jax.sampling import engine as engine_lib  # noqa: E402
 from dapo_jax.sampling import limits as limits_lib  # noqa: E402
@@ -51,12 +51,6 @@ class _Sampler(NamedTuple):
   params: decoder.Params
 
 
-class _NoTokenizer(NamedTuple):
-  """An end id that never comes is all that the engine asks for."""
-
-  eos_ids: tuple[int, ...] = (1_000_000,)
-
-
 def main() -> None:
   """Warms up, then answers."""
   sampler = _from_folder() if args.model else _random()
@@ -74,24 +68,7 @@ def main() -> None:
 
 
 def _random() -> _Sampler:
-  spec = spec_lib.Spec(
-    vocab_size=args.vocab,
-    vocab_rows=args.vocab,
-    layers=args.layers,
-    embed_dim=args.embed,
-    heads=args.heads,
-    kv_heads=args.kv_heads,
-    head_dim=args.head_dim,
-    ffw_dim=args.ffw,
-    qkv_bias=False,
-    qk_norm=True,
-    tied_head=True,
-    rope_theta=1e6,
-    norm_eps=1e-6,
-    init_std=0.02,
-    context_tokens=4096,
-  )
-  model = decoder.abstract(spec, compute_dtype='float32', remat='none')
+  model = random_model.made(args)
   engine = _engine(model, prompt_tokens=_LONG_PROMPT_TOKENS)
   params = decoder.random_params(model, 0, shardings=engine.params_shardings)
   return _Sampler(engine, model, engine.place(params))
@@ -113,7 +90,9 @@ def _engine(
     slots=args.batch, prompt_tokens=prompt_tokens, response_tokens=_LONGEST
   )
   mesh = mesh_lib.engine_mesh(jax.devices()[:1], tensor=1)
-  return engine_lib.Engine(model, _NoTokenizer(), mesh, limits, seed=0)
+  return engine_lib.Engine(
+    model, random_model.NoTokenizer(), mesh, limits, seed=0
+  )
 
 
 def _measure(sampler: _Sampler, question: str) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Tests of the scripts in `bench/`, each run as its page says."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -112,6 +113,61 @@ class CheckpointTest(absltest.TestCase):
     seconds, rates = ([float(row[i]) for row in rows] for i in (1, 2))
     self.assertGreaterEqual(seconds[2], seconds[1])
     self.assertGreater(min(rates), 0)
+
+
+class PackingTest(absltest.TestCase):
+  def test_rows_are_full_and_sharing_computes_less(self):
+    done = _run('packing.py', '--steps=1')
+    self.assertEqual(done.returncode, 0, done.stderr)
+    _, *rows = (line.split() for line in done.stdout.splitlines())
+    # Lengths, prompts, responses, tokens each, real, least, computed each.
+    self.assertEqual(
+      [row[:3] for row in rows],
+      [
+        ['dapo', 'own', '8192'],
+        ['dapo', 'shared', '8192'],
+        ['demo', 'own', '2048'],
+        ['demo', 'shared', '2048'],
+      ],
+    )
+    for row, full in zip(rows, (90, 90, 85, 85), strict=True):
+      real, least = (float(x.rstrip('%')) for x in row[4:6])
+      self.assertBetween(real, full, 100)
+      self.assertLessEqual(least, real)
+    for own, shared in (rows[:2], rows[2:]):
+      self.assertLess(float(shared[6]), float(own[6]))
+
+
+class UpdateTest(absltest.TestCase):
+  def test_our_side_answers_with_useful_tokens_and_compiles_once(self):
+    sizes = dict(
+      layers=1, embed=16, heads=2, kv_heads=1, head_dim=8, ffw=16, vocab=32
+    )
+    sizes |= dict(batch=4, prompt=8, tokens=8, threads=1)
+    done = subprocess.run(
+      [
+        sys.executable,
+        'bench/update_worker.py',
+        *(f'--{name}={size}' for name, size in sizes.items()),
+      ],
+      input='ragged 16\nragged 32\n',
+      capture_output=True,
+      text=True,
+      cwd=source_tree.ROOT,
+    )
+    self.assertEqual(done.returncode, 0, done.stderr)
+    about, first, second = map(json.loads, done.stdout.splitlines())
+    # Embedding 32 x 16; q and out 16 x 16, k and v 16 x 8, three of 16 x 16 in
+    # the block; two norms of 16 there, two of 8 for heads, one of 16 behind it.
+    parameters = 512 + 512 + 256 + 768 + 32 + 16 + 16
+    self.assertEqual(about, {'tool': 'dapo_jax', 'parameters': parameters})
+    file = source_tree.ROOT / 'bench/peers/lengths.json'
+    known = json.loads(file.read_text())['lengths']
+    for found, count in ((first, 16), (second, 32)):
+      self.assertEqual(found['tokens'], 8 * count + sum(known[:count]))
+      self.assertBetween(found['real_frac'], 0.5, 1)
+    self.assertGreater(first['compiled_count'], 0)
+    self.assertEqual(second['compiled_count'], 0)
 
 
 class VerdictsTest(absltest.TestCase):

@@ -7,6 +7,7 @@ import numpy as np
 import safetensors
 from absl.testing import absltest, parameterized
 
+import tiny_engine
 import tiny_groups
 import tiny_run
 import tolerances
@@ -260,6 +261,40 @@ class NothingToLearnTest(_Test):
     self.assertEqual(found.metrics['optim/update_count'], 0)
     self.assertNotIn('critic/explained_frac', found.metrics)
     self.assertEqual(found.advantages.values.size, 0)
+
+
+class CompilationTest(_Test):
+  # Of 2 groups of 4 responses of up to 8 tokens to prompts of 3, whose rows
+  # of 160 are cut to 40 where that holds them.
+  @parameterized.named_parameters(
+    ('dapo', {}), ('every_term', _EVERY_TERM), ('ppo', _PPO)
+  )
+  def test_nothing_compiles_after_the_first_step(self, changes):
+    rows = {'learner.pack_tokens': 160, 'learner.micro_batch_rows': 1}
+    made, state = self.start({**rows, **changes})
+
+    def step(number, groups):
+      nonlocal state
+      found = learn.learn(made, state, groups, {}, timers.Timers(), step=number)
+      state = found.state
+      return found.metrics.get('optim/micro_batch_count', 0)
+
+    long = [
+      tiny_groups.group((1, 0, 0, 1), ordinal=i, lengths=[8] * 4)
+      for i in range(4)
+    ]
+    step(1, _groups())
+    with tiny_engine.compilations() as compiled:
+      # Other lengths, fewer groups and fewer minibatches, and none at all.
+      counts = [
+        step(2, long),
+        step(3, _groups()[:3]),
+        step(4, long[:1]),
+        step(5, []),
+        step(6, _groups()),
+      ]
+    self.assertEmpty(compiled)
+    self.assertGreater(len(set(counts)), 2)
 
 
 class HistoryTest(_Test):

@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from dapo_jax.model import attention as attention_lib
-from dapo_jax.model import rope
+from dapo_jax.model import product, rope
 from dapo_jax.model import spec as spec_lib
 
 Params = dict[str, Any]
@@ -79,9 +79,7 @@ class Block(nnx.Module):
     """Returns one layer's output and what `attend` wants kept."""
     w = lambda p: p[...].astype(self.dtype)
     y = _rms_norm(x, self.attention_norm[...], self.spec.norm_eps)
-    q = jnp.einsum('btd,dnh->btnh', y, w(self.q))
-    k = jnp.einsum('btd,dkh->btkh', y, w(self.k))
-    v = jnp.einsum('btd,dkh->btkh', y, w(self.v))
+    q, k, v = (_projected(y, w(p)) for p in (self.q, self.k, self.v))
     if self.spec.qkv_bias:
       q, k, v = q + w(self.q_bias), k + w(self.k_bias), v + w(self.v_bias)
     if self.spec.qk_norm:
@@ -92,15 +90,12 @@ class Block(nnx.Module):
     k = rope.rotate(k, positions, frequencies=frequencies)
     out, kept = attend(q, k, v)
     # As one product of two axes: over three, XLA:CPU transposes the weight.
-    heads_size = self.spec.heads * self.spec.head_dim
-    x = x + jnp.einsum(
-      'bti,id->btd',
-      out.reshape(*out.shape[:2], heads_size),
-      w(self.out).reshape(heads_size, -1),
-    )
+    out = out.reshape(*out.shape[:2], -1)
+    x = x + product.of_rows(out, w(self.out).reshape(out.shape[-1], -1))
     y = _rms_norm(x, self.ffw_norm[...], self.spec.norm_eps)
-    y = jax.nn.silu(y @ w(self.gate)) * (y @ w(self.up))
-    return x + y @ w(self.down), kept
+    gate, up = (product.of_rows(y, w(p)) for p in (self.gate, self.up))
+    y = jax.nn.silu(gate) * up
+    return x + product.of_rows(y, w(self.down)), kept
 
 
 class Decoder(nnx.Module):
@@ -302,6 +297,15 @@ def _weight(rngs: nnx.Rngs, shape, axes, *, std: float | None) -> nnx.Param:
   if std == 0.0:
     return nnx.Param(jnp.zeros(shape), axes=axes)
   return nnx.Param(std * jax.random.normal(rngs.params(), shape), axes=axes)
+
+
+def _projected(
+  x: Float[Array, 'B T D'], weight: Float[Array, 'D N H']
+) -> Float[Array, 'B T N H']:
+  """Returns the product with a weight that gives heads."""
+  embed, heads, head_dim = weight.shape
+  flat = product.of_rows(x, weight.reshape(embed, heads * head_dim))
+  return flat.reshape(*x.shape[:-1], heads, head_dim)
 
 
 def _rms_norm(

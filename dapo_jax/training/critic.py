@@ -19,6 +19,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.model import decoder
 from dapo_jax.objective import returns as returns_lib
+from dapo_jax.training import micro_batches as micro_batches_lib
 from dapo_jax.training import optimizer as optimizer_lib
 from dapo_jax.training import packing, update, update_stats, value_fit
 
@@ -84,13 +85,12 @@ def make_values(model: decoder.Abstract) -> Callable:
   def values(params, rows: packing.Rows, micro_batches):
     critic = nnx.merge(model.graphdef, params)
 
-    def body(i, found):
-      hidden = update.hidden_states(critic, update.micro_batch(rows, i))
-      return found.at[i].set(critic.values(hidden))
+    def body(found, i, cut):
+      hidden = update.hidden_states(critic, cut(rows))
+      return micro_batches_lib.put(found, i, critic.values(hidden))
 
-    return jax.lax.fori_loop(
-      0, micro_batches, body, jnp.zeros_like(rows.token_weight)
-    )
+    nothing = jnp.zeros_like(rows.token_weight)
+    return micro_batches_lib.fold(body, nothing, rows, micro_batches)
 
   return jax.jit(values)
 

@@ -70,8 +70,8 @@ def pack(
   """Returns the segments packed into rows: a plan, filled.
 
   The shapes depend on the keywords alone, never on the segments: room is
-  made for `max_segments` rows. How many micro-batches are computed is a
-  number, so other lengths compile nothing.
+  made for `max_segments` rows. How many micro-batches are computed, and which
+  of their widths, is told by numbers, so other lengths compile nothing.
 
   Args:
     segments: of a minibatch.
@@ -101,7 +101,7 @@ def pack(
       held=range(micro_batch_rows) if held is None else held,
     ),
     places=row_plan.places(plan, lengths),
-    micro_batches=plan.micro_batches,
+    micro_batches=len(plan.widths),
     real_tokens=plan.real_tokens,
     row_tokens=plan.row_tokens,
   )

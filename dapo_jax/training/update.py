@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from dapo_jax.model import decoder, token_logprobs
 from dapo_jax.objective import diagnostics
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.training import losses, packing, update_stats, value_fit
+from dapo_jax.training import micro_batches as micro_batches_lib
 
 
 class TrainState(NamedTuple):
@@ -119,18 +120,17 @@ def make_old_logprobs(forward: Forward) -> Callable:
   def old_logprobs(params, rows: packing.Rows, micro_batches):
     model = nnx.merge(forward.model.graphdef, params)
 
-    def body(i, carry):
+    def body(carry, i, cut):
       logp_old, stats = carry
-      part = micro_batch(rows, i)
+      part = cut(rows)
       hidden = hidden_states(model, part)
       out = _logprobs(forward, model, hidden, part, entropy=True)
       stats = update_stats.add(stats, _stats(out, part))
-      return logp_old.at[i].set(out.logp), stats
+      return micro_batches_lib.put(logp_old, i, out.logp), stats
 
     zeros = update_stats.RolloutStats(*(jnp.zeros(()),) * 5)
-    return jax.lax.fori_loop(
-      0, micro_batches, body, (jnp.zeros_like(rows.token_weight), zeros)
-    )
+    nothing = (jnp.zeros_like(rows.token_weight), zeros)
+    return micro_batches_lib.fold(body, nothing, rows, micro_batches)
 
   return jax.jit(old_logprobs)
 
@@ -144,15 +144,14 @@ def make_logprobs(forward: Forward) -> Callable:
   def logprobs(params, rows: packing.Rows, micro_batches):
     model = nnx.merge(forward.model.graphdef, params)
 
-    def body(i, found):
-      part = micro_batch(rows, i)
+    def body(found, i, cut):
+      part = cut(rows)
       hidden = hidden_states(model, part)
       out = _logprobs(forward, model, hidden, part, entropy=False)
-      return found.at[i].set(out.logp)
+      return micro_batches_lib.put(found, i, out.logp)
 
-    return jax.lax.fori_loop(
-      0, micro_batches, body, jnp.zeros_like(rows.token_weight)
-    )
+    nothing = jnp.zeros_like(rows.token_weight)
+    return micro_batches_lib.fold(body, nothing, rows, micro_batches)
 
   return jax.jit(logprobs)
 
@@ -224,18 +223,18 @@ def make_step(
   """
 
   def step(state, rows, experience, micro_batches, lr):
-    def body(i, carry):
+    def body(carry, _, cut):
       loss, stats, grads = carry
       (more, more_stats), more_grads = jax.value_and_grad(
         micro_loss, has_aux=True
-      )(state.params, micro_batch(rows, i), micro_batch(experience, i))
+      )(state.params, cut(rows), cut(experience))
       grads = jax.tree.map(jnp.add, grads, more_grads)
       grads = jax.lax.with_sharding_constraint(grads, shardings.params)
       return loss + more, update_stats.merge(stats, more_stats), grads
 
     zeros = jax.tree.map(jnp.zeros_like, state.params)
-    loss, stats, grads = jax.lax.fori_loop(
-      0, micro_batches, body, (jnp.zeros(()), nothing, zeros)
+    loss, stats, grads = micro_batches_lib.fold(
+      body, (jnp.zeros(()), nothing, zeros), rows, micro_batches
     )
     norm, faults = update_stats.norm_and_faults(loss, grads)
 
@@ -304,11 +303,6 @@ def _logprobs(
     chunk_tokens=forward.chunk_tokens,
     entropy=entropy,
   )
-
-
-def micro_batch(tree: Any, i: Int[Array, '']) -> Any:
-  """Returns micro-batch `i` of arrays that have a leading axis M."""
-  return jax.tree.map(lambda field: field[i], tree)
 
 
 def _stats(
