@@ -37,6 +37,7 @@ from dapo_jax.model import decoder  # noqa: E402
 from dapo_jax.monitor import timers  # noqa: E402
 from dapo_jax.parallel import mesh as mesh_lib  # noqa: E402
 from dapo_jax.parallel import placement  # noqa: E402
+from dapo_jax.rollout import shares  # noqa: E402
 from dapo_jax.sampling import engine as engine_lib  # noqa: E402
 from dapo_jax.sampling import limits as limits_lib  # noqa: E402
 from dapo_jax.sampling import scheduler, token_choice  # noqa: E402
@@ -62,7 +63,10 @@ class _Run:
     model = random_model.made(args)
     mesh = mesh_lib.update_mesh(jax.devices()[:1], data=1, fsdp=1, tensor=1)
     parts = types.SimpleNamespace(
-      model=model, mesh=mesh, train_prompts=[_prompt(0)]
+      model=model,
+      mesh=mesh,
+      train_prompts=[_prompt(0)],
+      shares=shares.alone(),
     )
     self.trainer = trainer.make_trainer(
       self.config,
@@ -77,7 +81,10 @@ class _Run:
 
   def pack(self, groups) -> list[packing.Packed]:
     """Returns the rows of the groups' minibatches."""
-    return minibatches.pack_groups(groups, self.config, self.trainer.parts.mesh)
+    parts = self.trainer.parts
+    return minibatches.pack_groups(
+      groups, self.config, parts.mesh, parts.shares
+    )
 
   def update(self, groups) -> None:
     """Moves the policy by one step, as `learn` does."""
