@@ -16,7 +16,7 @@ from dapo_jax.parallel import exchange, watch
 from dapo_jax.parallel import job as job_lib
 
 # Of a thread to come to a meeting, however slow this machine is, [s].
-_LIMIT_S = 60.0
+_LIMIT_S = 30.0
 
 
 class LeftAloneError(Exception):

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from unittest import mock
 
 from absl.testing import absltest, parameterized
 
@@ -178,6 +179,19 @@ class TogetherTest(parameterized.TestCase):
 
     errors = self._errors(body, ())
     self.assertEqual([type(e) for e in errors], [interrupt.Interrupted] * 3)
+
+  def test_a_signal_after_they_agreed_to_update_ends_none_of_them(self):
+    updates = []
+
+    def body(guard):
+      guard.boundary(1, None, again='')
+      with mock.patch.object(
+        guard, 'check_together', side_effect=lambda _: guard.request()
+      ):
+        guard.told(updates.append)(guard.job.index)
+
+    self.assertEqual(self._errors(body, ()), [None] * 3)
+    self.assertCountEqual(updates, [0, 1, 2])
 
   def test_no_thread_takes_over_from_one_of_several(self):
     def body(guard):
