@@ -33,7 +33,7 @@ def pack_groups(
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
       max_segments=size * config.rollout.responses_per_prompt,
-      share_prompts=config.learner.share_prompts,
+      share_prompts=assemble.shares_prompts(config, mesh),
     )
     rows = placement.put_rows(packed.rows, mesh)
     batches.append(packed._replace(rows=rows))

@@ -18,6 +18,7 @@ CHANGEABLE = (
   'critic.lr',
   'model.allow_download',
   'model.remat',
+  'model.attention',
   'model.logits_chunk_tokens',
   'learner.pack_tokens',
   'learner.share_prompts',
