@@ -66,10 +66,17 @@ def _model():
     # Type of activations and matrix products: 'float32' or 'bfloat16'.
     # Parameters and optimizer moments are float32 always.
     compute_dtype='float32',
-    # What the backward pass recomputes: 'none' keeps all activations,
-    # 'dots' keeps matrix products, 'full' keeps only layer inputs.
+    # What the backward pass recomputes of each layer: 'none', nothing; 'dots',
+    # all but matrix products and attention; 'attention', all but attention;
+    # 'full', all from the layer's input, which is kept; 'offload', the same
+    # from one that the host's memory keeps (GPUs, TPUs).
     remat='none',
-    # Tokens whose logits exist at one time, [tokens].
+    # Attention of whole rows: 'dense', with the scores of all pairs of tokens
+    # in memory; 'chunked', with those of a few queries; 'splash', a kernel for
+    # TPUs, with none; 'auto', splash on TPUs where it takes the model, else
+    # dense for rows up to 2,048 tokens and chunked for longer ones.
+    attention='auto',
+    # Tokens whose logits exist at one time on a device, [tokens].
     logits_chunk_tokens=2048,
   )
 

@@ -134,8 +134,9 @@ def learner():
     # Length of a packed row, [tokens]; None = the longest prompt and
     # response together.
     pack_tokens=config_dict.placeholder(int),
-    # Let the responses of a group stand behind one copy of their prompt.
-    share_prompts=True,
+    # Let the responses of a group stand behind one copy of their prompt. None =
+    # wherever attention can: all but splash, see model.attention.
+    share_prompts=config_dict.placeholder(bool),
     # Packed rows in a forward and backward pass.
     micro_batch_rows=8,
   )

@@ -13,6 +13,7 @@ def check(config: ml_collections.ConfigDict) -> None:
   """
   _check_mesh(config)
   _check_model(config)
+  _check_attention(config)
   config_data_relations.check(config)
   _check_lengths(config)
   _check_objective(config)
@@ -68,6 +69,18 @@ def _check_model(config: ml_collections.ConfigDict) -> None:
         shards,
         size,
       )
+
+
+def _check_attention(config: ml_collections.ConfigDict) -> None:
+  """Checks that the way attention is computed can express the rows."""
+  config_fault.require(
+    not (config.model.attention == 'splash' and config.learner.share_prompts),
+    'learner.share_prompts (True) is beyond model.attention (splash), which '
+    'knows segments but no prompt that several of them see: it must be false '
+    'or none, or model.attention dense or chunked',
+    'learner.share_prompts',
+    'model.attention',
+  )
 
 
 def _check_lengths(config: ml_collections.ConfigDict) -> None:

@@ -11,7 +11,8 @@ from dapo_jax import config_data_relations, config_fault, config_relations
 
 _CHOICES = {
   'model.compute_dtype': ('float32', 'bfloat16'),
-  'model.remat': ('none', 'dots', 'full'),
+  'model.remat': ('none', 'dots', 'attention', 'full', 'offload'),
+  'model.attention': ('auto', 'dense', 'chunked', 'splash'),
   'sampler.cache': ('auto', 'dense', 'dense_int8', 'paged'),
   'data.template': (
     'plain',

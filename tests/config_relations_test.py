@@ -36,6 +36,19 @@ class TogetherTest(RulesCase):
       'or --config.advantage.estimator or --config.filter.enabled',
     )
 
+  def test_splash_and_shared_prompts_exclude_each_other(self):
+    for share in (None, False):
+      config_rules.validate(
+        _config({'model.attention': 'splash', 'learner.share_prompts': share})
+      )
+    self.assert_refused(
+      {'model.attention': 'splash', 'learner.share_prompts': True},
+      'learner.share_prompts (True) is beyond model.attention (splash), which '
+      'knows segments but no prompt that several of them see: it must be false '
+      'or none, or model.attention dense or chunked; change '
+      '--config.learner.share_prompts or --config.model.attention',
+    )
+
   def test_a_critic_needs_no_group(self):
     config_rules.validate(
       _config(

@@ -154,7 +154,8 @@ class AloneTest(RulesCase):
     ('data.overlong', 'cut', 'error, drop'),
     ('data.tail', 'cut', 'keep, drop'),
     ('model.compute_dtype', 'float16', 'float32, bfloat16'),
-    ('model.remat', 'all', 'none, dots, full'),
+    ('model.remat', 'all', 'none, dots, attention, full, offload'),
+    ('model.attention', 'flash', 'auto, dense, chunked, splash'),
   )
   def test_choice_lists_the_choices(self, path, value, choices):
     self.assert_refused(

@@ -8,10 +8,12 @@ import numpy as np
 from absl.testing import absltest, parameterized
 from flax import traverse_util
 from jax.extend import core
+from jax.interpreters import partial_eval
 
 import tiny_model
 import tolerances
-from dapo_jax.model import decoder
+from dapo_jax.model import decoder, row_layout
+from dapo_jax.parallel import mesh as mesh_lib
 
 
 def _tokens(*shape, seed=0):
@@ -80,25 +82,75 @@ class PackedRowsTest(absltest.TestCase):
     self.assertGreater(np.abs(a - b)[:, 8:].max(axis=-1).min(), 1e-3)
 
 
+def _loss(model, tokens):
+  """Returns a function of the params that all of them have a part in."""
+
+  def loss(params):
+    hidden = tiny_model.hidden(model, params, tokens)
+    return jnp.sum(jnp.sin(tiny_model.module(model, params).logits(hidden)))
+
+  return loss
+
+
+_REMATS = ('none', 'dots', 'attention', 'full', 'offload')
+
+
 class RematTest(absltest.TestCase):
   def test_it_changes_neither_loss_nor_gradients(self):
-    tokens = _tokens(2, 9)
     params = tiny_model.params(tiny_model.model())
 
     def value_and_grad(remat):
-      model = tiny_model.model(remat=remat)
-
-      def loss(params):
-        hidden = tiny_model.hidden(model, params, tokens)
-        return jnp.sum(jnp.sin(tiny_model.module(model, params).logits(hidden)))
-
+      loss = _loss(tiny_model.model(remat=remat), _tokens(2, 9))
       return jax.jit(jax.value_and_grad(loss))(params)
 
     loss, grads = value_and_grad('none')
-    for remat in ('dots', 'full'):
+    for remat in _REMATS[1:]:
       other, other_grads = value_and_grad(remat)
       np.testing.assert_allclose(loss, other, rtol=tolerances.F32_ATOL)
       jax.tree.map(self._assert_near, grads, other_grads)
+
+  def _gradient(self, remat, *, attention='dense'):
+    """Returns the equations of a gradient."""
+    mesh = mesh_lib.update_mesh(jax.devices()[:1], data=1, fsdp=1, tensor=1)
+    rows = row_layout.RowLayout(attention, mesh, interpret=True)
+    model = tiny_model.model(remat=remat, rows=rows)
+    grad = jax.grad(_loss(model, _tokens(1, 128)))
+    jaxpr = jax.make_jaxpr(grad)(model.shapes).jaxpr
+    # Less what leads nowhere, as the compiler will see.
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
+
+  def test_the_kernel_runs_again_only_where_nothing_is_kept_of_it(self):
+    # Forward and backward once in the body of each scan; a third is the
+    # forward pass again.
+    calls = {
+      remat: _count_equations(
+        self._gradient(remat, attention='splash'), only='pallas_call'
+      )
+      for remat in _REMATS
+    }
+    self.assertEqual(
+      calls, {'none': 2, 'dots': 2, 'attention': 2, 'full': 3, 'offload': 3}
+    )
+
+  def test_products_are_computed_again_only_where_they_are_not_kept(self):
+    products = {
+      remat: _count_equations(self._gradient(remat), only='dot_general')
+      for remat in _REMATS
+    }
+    # Of the seven products with a weight the last needs no second time; dense
+    # attention has two more, of which the one with the values needs none
+    # where its result is kept.
+    least = products['none']
+    self.assertEqual(
+      products,
+      {
+        'none': least,
+        'dots': least + 1,
+        'attention': least + 1 + 6,
+        'full': least + 2 + 6,
+        'offload': least + 2 + 6,
+      },
+    )
 
   def _assert_near(self, a, b):
     self.assertGreater(np.linalg.norm(a), 0)
@@ -177,7 +229,7 @@ class PaddedVocabularyTest(absltest.TestCase):
 
 
 class CompileTimeTest(parameterized.TestCase):
-  @parameterized.parameters('none', 'dots', 'full')
+  @parameterized.parameters(*_REMATS)
   def test_a_gradient_has_as_many_equations_at_any_depth(self, remat):
     def equations(layers):
       model = tiny_model.model(layers=layers, remat=remat)
@@ -190,15 +242,21 @@ class CompileTimeTest(parameterized.TestCase):
     self.assertGreater(equations(2), 50)
 
 
-def _count_equations(jaxpr):
-  """Counts equations, those inside scans and calls too."""
+def _count_equations(jaxpr, *, only=None):
+  """Counts equations, those inside scans and calls too, or one kind's.
+
+  What a kernel is made of does not count.
+  """
   inner = lambda x: x.jaxpr if isinstance(x, core.ClosedJaxpr) else x
-  jaxpr = inner(jaxpr)
-  count = len(jaxpr.eqns)
-  for equation in jaxpr.eqns:
+  count = 0
+  for equation in inner(jaxpr).eqns:
+    name = equation.primitive.name
+    count += only in (None, name)
+    if name == 'pallas_call':
+      continue
     for value in jax.tree.leaves(list(equation.params.values())):
       if hasattr(inner(value), 'eqns'):
-        count += _count_equations(value)
+        count += _count_equations(value, only=only)
   return count
 
 

@@ -28,6 +28,8 @@ class BetweenTest(parameterized.TestCase):
     ('sampler.slots', 16),
     ('mesh.tensor', 2),
     ('model.remat', 'full'),
+    ('model.attention', 'chunked'),
+    ('learner.share_prompts', True),
     ('learner.pack_tokens', 77),
     ('learner.micro_batch_rows', 4),
     ('filter.on_limit', 'error'),

@@ -82,6 +82,8 @@ TESTED_IN = {
   'dapo_jax/data_command.py': 'tests/main_test.py',
   'dapo_jax/config_keys.py': 'tests/config_test.py',
   'dapo_jax/training/outlets.py': 'tests/loop_test.py',
+  'dapo_jax/model/chunked_attention.py': 'tests/row_attention_test.py',
+  'dapo_jax/model/splash.py': 'tests/row_attention_test.py',
   'dapo_jax/rewards/verdicts.py': 'tests/reward_test.py',
   'dapo_jax/training/update_stats.py': 'tests/update_test.py',
   'dapo_jax/rewards/tasks.py': 'tests/task_verdicts_test.py',

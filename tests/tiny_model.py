@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dapo_jax.model import decoder
+from dapo_jax.model import decoder, row_layout
 from dapo_jax.model import spec as spec_lib
 
 _SPEC = spec_lib.Spec(
@@ -68,11 +68,15 @@ def spec(**changes) -> spec_lib.Spec:
 
 
 def model(
-  *, compute_dtype: str = 'float32', remat: str = 'none', **changes
+  *,
+  compute_dtype: str = 'float32',
+  remat: str = 'none',
+  rows: row_layout.RowLayout = row_layout.RowLayout(),  # noqa: B008
+  **changes,
 ) -> decoder.Abstract:
   """Returns the decoder of this spec."""
   return decoder.abstract(
-    spec(**changes), compute_dtype=compute_dtype, remat=remat
+    spec(**changes), compute_dtype=compute_dtype, remat=remat, rows=rows
   )
 
 

@@ -38,7 +38,7 @@ def _of_logits(logits, target, *, temperature):
   return out.logp.item(), out.entropy.item()
 
 
-def _loss(hidden, head, targets, *, chunk_tokens):
+def _loss(hidden, head, targets, *, chunk_tokens, split_vocab=False):
   """Returns a scalar in which every logp and entropy has its own weight."""
   out = token_logprobs.token_logprobs(
     hidden,
@@ -48,6 +48,7 @@ def _loss(hidden, head, targets, *, chunk_tokens):
     temperature=0.6,
     chunk_tokens=chunk_tokens,
     entropy=True,
+    split_vocab=split_vocab,
   )
   weight = jnp.cos(jnp.arange(out.logp.size)).reshape(out.logp.shape)
   return jnp.sum(weight * (out.logp + 0.1 * out.entropy)), out
@@ -70,12 +71,16 @@ class TokenLogprobsTest(parameterized.TestCase):
     self.assertEqual((logp, entropy), (0.0, 0.0))
 
   # 2 rows of 13 tokens, 1 or 7 // 2 = 3 of them at a time; 3 leaves a rest.
-  @parameterized.parameters(1, 7)
-  def test_chunks_change_neither_values_nor_gradients(self, chunk_tokens):
+  @parameterized.parameters((1, False), (7, False), (7, True))
+  def test_chunks_change_neither_values_nor_gradients(
+    self, chunk_tokens, split_vocab
+  ):
     hidden, head, targets = _inputs()
     loss = jax.value_and_grad(_loss, argnums=(0, 1), has_aux=True)
     (_, whole), whole_grads = loss(hidden, head, targets, chunk_tokens=999)
-    (_, out), grads = loss(hidden, head, targets, chunk_tokens=chunk_tokens)
+    (_, out), grads = loss(
+      hidden, head, targets, chunk_tokens=chunk_tokens, split_vocab=split_vocab
+    )
     self.assertEqual(out.logp.shape, targets.shape)
     for a, b in zip(whole, out, strict=True):
       np.testing.assert_allclose(

@@ -9,6 +9,10 @@ F32_ATOL = 1e-5
 BF16 = 2e-2
 ATOL = {'float64': F64, 'float32': F32_ATOL, 'bfloat16': BF16}
 
+# Attention by another way, and its gradients, of entries of deviation 1: sums
+# in another order, and a scale that is put elsewhere.
+ATTENTION = {'float32': 2e-5, 'bfloat16': 2e-2}
+
 # Norm of the difference of two gradients over the norm of one, in float32.
 F32_GRAD_REL = 1e-5
 # Log-probabilities and entropies of a few logits at a time against all, nats.

@@ -1,4 +1,4 @@
-"""The sampler's programs, compiled for TPUs that are not there.
+"""The programs of sampler and update, compiled for TPUs that are not there.
 
 Needs libtpu, which compiles for any chip without one: `pip install -e .[tpu]`
 on Linux.
@@ -9,18 +9,22 @@ import os
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import pytest
 from absl.testing import absltest, parameterized
 from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import tiny_model
-from dapo_jax.model import decoder, paged_kernel
+from configs import base
+from dapo_jax.model import decoder, paged_kernel, row_attention, row_layout
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import cache_layout, insertion, pages, programs
 from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.training import assemble, losses, optimizer, packing, update
 
 pytest.importorskip('libtpu')
 
@@ -202,6 +206,145 @@ class RefusalTest(parameterized.TestCase):
     with jax.set_mesh(mesh):
       error = _compile_error(program, arguments)
     self.assertEqual(refusal is None, error is None, (refusal, error))
+
+
+_GIB = 2**30
+
+
+@pytest.mark.slow
+class SplashTest(parameterized.TestCase):
+  """A layer's attention in Qwen2.5-32B, its heads over four devices."""
+
+  @parameterized.product(
+    topology=('v5e:2x2', 'v5p:2x2x1', 'v6e:2x2'),
+    case=(
+      {'tokens': 22_528},
+      {'tokens': 22_529},
+      {'tokens': 300},
+      {'tokens': 8192, 'window_tokens': 4096},
+      {'tokens': 4096, 'head_dim': 64},
+      {'tokens': 4096, 'head_dim': 80},
+      {'tokens': 4096, 'dtype': 'float32'},
+    ),
+  )
+  def test_it_compiles_and_holds_no_scores(self, topology, case):
+    case = {
+      'head_dim': 128, 'dtype': 'bfloat16', 'window_tokens': None
+    } | case  # fmt: skip
+    mesh = mesh_lib.update_mesh(_devices(topology), data=1, fsdp=1, tensor=4)
+    layout = row_layout.RowLayout('splash', mesh)
+    where = NamedSharding(mesh, P(None, None, 'tensor', None))
+
+    def array(heads):
+      shape = (1, case['tokens'], heads, case['head_dim'])
+      return jax.ShapeDtypeStruct(shape, case['dtype'], sharding=where)
+
+    def loss(q, k, v, ids):
+      out = row_attention.attend(
+        q,
+        k,
+        v,
+        layout=layout,
+        segment_ids=ids,
+        prefix_ids=None,
+        positions=ids,
+        window_tokens=case['window_tokens'],
+      )
+      return jnp.sum(out.astype(jnp.float32) ** 2)
+
+    ids = jax.ShapeDtypeStruct(
+      (1, case['tokens']), jnp.int32, sharding=mesh_lib.replicated(mesh)
+    )
+    lowered = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(
+      array(40), array(8), array(8), ids
+    )
+    temp = lowered.compile().memory_analysis().temp_size_in_bytes
+    # Of one of ten heads the scores alone would be 1.9 GiB in float32.
+    self.assertLess(temp, 1.5 * _GIB)
+
+
+def _abstract_update(topology, *, remat, tokens):
+  """Returns an update of a small model on four devices, and its arguments."""
+  config = base.get_config()
+  config.update_from_flattened_dict(
+    {
+      'model.compute_dtype': 'bfloat16',
+      'model.remat': remat,
+      'mesh.fsdp': 2,
+      'mesh.tensor': 2,
+      'learner.pack_tokens': tokens,
+      'learner.micro_batch_rows': 4,
+    }
+  )
+  config = ml_collections.FrozenConfigDict(config)
+  mesh = mesh_lib.update_mesh(_devices(topology), data=1, fsdp=2, tensor=2)
+  spec = tiny_model.spec(
+    vocab_size=32_768,
+    vocab_rows=32_768,
+    embed_dim=1024,
+    heads=16,
+    kv_heads=4,
+    head_dim=128,
+    ffw_dim=4096,
+  )
+  model = assemble.update_model(config, spec, mesh)
+  chain = optimizer.adamw(
+    b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0
+  )
+  shardings = update.state_shardings(model, chain, mesh)
+  step = update.make_update(
+    update.Forward(model, 1.0, config.model.logits_chunk_tokens),
+    losses.policy_loss(config),
+    chain,
+    shardings,
+  )
+  rows = mesh_lib.row_sharding(mesh, leading_axes=1)
+  field = lambda dtype: jax.ShapeDtypeStruct(
+    (2, 4, tokens), dtype, sharding=rows
+  )
+  floats = ('is_response', 'token_weight', 'logp_sampler')
+  kinds = [
+    jnp.float32 if name in floats else jnp.int32
+    for name in packing.Rows._fields
+  ]
+  scalar = lambda dtype: jax.ShapeDtypeStruct(
+    (), dtype, sharding=mesh_lib.replicated(mesh)
+  )
+  return step, (
+    update.abstract_state(model, chain, shardings),
+    packing.Rows(*map(field, kinds)),
+    update.Experience(field(jnp.float32), field(jnp.float32)),
+    scalar(jnp.int32),
+    scalar(jnp.float32),
+  )
+
+
+@pytest.mark.slow
+class UpdateTest(parameterized.TestCase):
+  """A whole update of two layers, rows over two devices, heads over two."""
+
+  @parameterized.parameters(
+    ('v5e:2x2', 'full', 3),
+    ('v5p:2x2x1', 'attention', 2),
+    ('v5p:2x2x1', 'offload', 3),
+  )
+  def test_it_compiles_and_holds_no_scores(self, topology, remat, kernels):
+    step, arguments = _abstract_update(topology, remat=remat, tokens=4096)
+    lowered = step.lower(*arguments)
+    self.assertEqual(lowered.as_text().count('tpu_custom_call'), kernels)
+    memory = lowered.compile().memory_analysis()
+    # The scores of two rows and eight heads would be 1 GiB in float32.
+    self.assertLess(memory.temp_size_in_bytes, _GIB)
+    # The state is updated in place.
+    self.assertGreater(
+      memory.alias_size_in_bytes, 0.99 * memory.output_size_in_bytes
+    )
+    if remat == 'offload':
+      # Inputs of 2 layers: 2 rows of 4,096 tokens of 1,024 numbers of 2
+      # bytes, half of the tokens on each device.
+      self.assertGreaterEqual(
+        memory.host_temp_size_in_bytes, 2 * 2 * 4096 * 1024 * 2 / 2
+      )
 
 
 if __name__ == '__main__':

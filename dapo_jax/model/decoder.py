@@ -13,18 +13,33 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
-from dapo_jax.model import attention as attention_lib
-from dapo_jax.model import product, rope
+from dapo_jax.model import product, rope, row_attention, row_layout
 from dapo_jax.model import spec as spec_lib
 
 Params = dict[str, Any]
 Attend = Callable[[Array, Array, Array], tuple[Array, Any]]
 
+_ANYWHERE = row_layout.RowLayout()
+_LAYER_INPUT = 'layer_input'
+_policies = jax.checkpoint_policies
+_KEEP_ATTENTION = _policies.save_only_these_names(row_attention.KEPT)
+# By `model.remat`: what the backward pass finds of a layer, beside its input.
 _REMAT_POLICIES = {
-  'full': None,
-  'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+  'full': _policies.nothing_saveable,
+  'attention': _KEEP_ATTENTION,
+  'dots': _policies.save_from_both_policies(
+    _policies.dots_with_no_batch_dims_saveable, _KEEP_ATTENTION
+  ),
+  # Not even that: the host has it.
+  'offload': _policies.save_and_offload_only_these_names(
+    names_which_can_be_saved=[],
+    names_which_can_be_offloaded=[_LAYER_INPUT],
+    offload_src='device',
+    offload_dst='pinned_host',
+  ),
 }
 
 
@@ -75,10 +90,15 @@ class Block(nnx.Module):
     x: Float[Array, 'B T D'],
     positions: Int[Array, 'B T'],
     attend: Attend,
+    rows: row_layout.RowLayout = _ANYWHERE,
   ) -> tuple[Float[Array, 'B T D'], Any]:
     """Returns one layer's output and what `attend` wants kept."""
-    w = lambda p: p[...].astype(self.dtype)
+    place = rows.place
+    w = lambda p: rows.gather(
+      p[...].astype(self.dtype), *p.get_metadata('axes')[1:]
+    )
     y = _rms_norm(x, self.attention_norm[...], self.spec.norm_eps)
+    y = place(y, 'rows', 'tokens', 'embed')
     q, k, v = (_projected(y, w(p)) for p in (self.q, self.k, self.v))
     if self.spec.qkv_bias:
       q, k, v = q + w(self.q_bias), k + w(self.k_bias), v + w(self.v_bias)
@@ -88,14 +108,20 @@ class Block(nnx.Module):
     frequencies = rope.frequencies(self.spec)
     q = rope.rotate(q, positions, frequencies=frequencies)
     k = rope.rotate(k, positions, frequencies=frequencies)
+    q = place(q, 'rows', 'tokens', 'heads', 'head_dim')
+    k = place(k, 'rows', 'tokens', 'kv_heads', 'head_dim')
+    v = place(v, 'rows', 'tokens', 'kv_heads', 'head_dim')
     out, kept = attend(q, k, v)
     # As one product of two axes: over three, XLA:CPU transposes the weight.
     out = out.reshape(*out.shape[:2], -1)
     x = x + product.of_rows(out, w(self.out).reshape(out.shape[-1], -1))
+    x = place(x, 'rows', 'split_tokens', 'embed')
     y = _rms_norm(x, self.ffw_norm[...], self.spec.norm_eps)
+    y = place(y, 'rows', 'tokens', 'embed')
     gate, up = (product.of_rows(y, w(p)) for p in (self.gate, self.up))
-    y = jax.nn.silu(gate) * up
-    return x + product.of_rows(y, w(self.down)), kept
+    y = place(jax.nn.silu(gate) * up, 'rows', 'tokens', 'ffw')
+    x = x + product.of_rows(y, w(self.down))
+    return place(x, 'rows', 'split_tokens', 'embed'), kept
 
 
 class Decoder(nnx.Module):
@@ -107,11 +133,13 @@ class Decoder(nnx.Module):
     *,
     compute_dtype: str,
     remat: str,
+    rows: row_layout.RowLayout,
     rngs: nnx.Rngs,
   ):
     self.spec = spec
     self.dtype = compute_dtype
     self.remat = remat
+    self.rows = rows
     table = (spec.vocab_rows, spec.embed_dim)
     axes = ('vocab', 'embed')
     self.embedding = _weight(rngs, table, axes, std=spec.init_std)
@@ -137,19 +165,36 @@ class Decoder(nnx.Module):
     """
 
     def attend(q, k, v):
-      ids = (segment_ids, prefix_ids)
-      return self.attend_rows(q, k, v, positions, *ids), None
+      out = row_attention.attend(
+        q,
+        k,
+        v,
+        layout=self.rows,
+        segment_ids=segment_ids,
+        prefix_ids=prefix_ids,
+        positions=positions,
+        window_tokens=self.spec.window_tokens,
+      )
+      return out, None
 
-    hidden, _ = self._scan_layers(tokens, positions, attend)
-    return hidden
+    x = self.rows.look_up(self.embedding[...], tokens, self.dtype)
+    return self._scan_layers(x, positions, attend)
 
-  def logits(self, hidden: Float[Array, '... D']) -> Float[Array, '... V']:
+  def gathered_head(self) -> Float[Array, 'V D']:
+    """Returns what `logits` multiplies with, ready for many products."""
+    return self.rows.gather(self._head()[...], 'vocab', 'embed')
+
+  def logits(
+    self,
+    hidden: Float[Array, '... D'],
+    head: Float[Array, 'V D'] | None = None,
+  ) -> Float[Array, '... V']:
     """Returns float32 logits; rows beyond `vocab_size` can't be sampled."""
-    head = self.embedding if self.spec.tied_head else self.head
+    head = self._head()[...] if head is None else head
     logits = jnp.einsum(
       '...d,vd->...v',
       hidden,
-      head[...].astype(self.dtype),
+      head.astype(self.dtype),
       preferred_element_type=jnp.float32,
     )
     if self.spec.vocab_size == self.spec.vocab_rows:
@@ -174,29 +219,27 @@ class Decoder(nnx.Module):
     """Returns the hidden states that the last layer's output gives."""
     return _rms_norm(x, self.final_norm[...], self.spec.norm_eps)
 
-  def attend_rows(self, q, k, v, positions, segment_ids, prefix_ids):
-    """Returns the attention of whole rows, see `attention`."""
-    return attention_lib.attention(
-      q,
-      k,
-      v,
-      segment_ids=segment_ids,
-      prefix_ids=prefix_ids,
-      positions=positions,
-      window_tokens=self.spec.window_tokens,
-    )
+  def _head(self) -> nnx.Param:
+    return self.embedding if self.spec.tied_head else self.head
 
-  def _scan_layers(self, tokens, positions, attend: Attend):
-    """Returns (normed hidden states, what `attend` kept, stacked by layer)."""
+  def _scan_layers(
+    self, x: Float[Array, 'B T D'], positions, attend: Attend
+  ) -> Float[Array, 'B T D']:
+    """Returns the normed hidden states of what the first layer is given."""
     graphdef, weights = nnx.split(self.block)
+    place = self.rows.place
 
     def layer(x, layer_weights):
-      return nnx.merge(graphdef, layer_weights)(x, positions, attend)
+      x = checkpoint_name(x, _LAYER_INPUT)
+      block = nnx.merge(graphdef, layer_weights)
+      return block(x, positions, attend, self.rows)
 
     if self.remat != 'none':
-      layer = jax.checkpoint(layer, policy=_REMAT_POLICIES[self.remat])
-    x, kept = jax.lax.scan(layer, self.embed(tokens), weights)
-    return self.normed(x), kept
+      policy = _REMAT_POLICIES[self.remat]
+      layer = jax.checkpoint(layer, policy=policy)
+    x = place(x, 'rows', 'split_tokens', 'embed')
+    x, _ = jax.lax.scan(layer, x, weights)
+    return place(self.normed(x), 'rows', 'tokens', 'embed')
 
 
 class Abstract(NamedTuple):
@@ -209,12 +252,27 @@ class Abstract(NamedTuple):
 
 
 def abstract(
-  spec: spec_lib.Spec, *, compute_dtype: str, remat: str
+  spec: spec_lib.Spec,
+  *,
+  compute_dtype: str,
+  remat: str,
+  rows: row_layout.RowLayout = _ANYWHERE,
 ) -> Abstract:
-  """Returns the decoder's structure, shapes and axes; allocates nothing."""
+  """Returns the decoder's structure, shapes and axes; allocates nothing.
+
+  Args:
+    spec: its shape.
+    compute_dtype: of activations and products.
+    remat: what the backward pass recomputes, see `model.remat`.
+    rows: how passes over whole rows are laid out; sampling has its own ways.
+  """
   module = nnx.eval_shape(
     lambda: Decoder(
-      spec, compute_dtype=compute_dtype, remat=remat, rngs=nnx.Rngs(0)
+      spec,
+      compute_dtype=compute_dtype,
+      remat=remat,
+      rows=rows,
+      rngs=nnx.Rngs(0),
     )
   )
   graphdef, state = nnx.split(module)
@@ -237,7 +295,9 @@ def with_value_head(model: Abstract, *, keep_token_head: bool) -> Abstract:
   module = nnx.merge(model.graphdef, model.shapes)
   tied_head = model.spec.tied_head or not keep_token_head
   spec = dataclasses.replace(model.spec, value_head=True, tied_head=tied_head)
-  return abstract(spec, compute_dtype=module.dtype, remat=module.remat)
+  return abstract(
+    spec, compute_dtype=module.dtype, remat=module.remat, rows=module.rows
+  )
 
 
 def without_value_head(params: Params) -> Params:
@@ -283,6 +343,7 @@ def random_params(model: Abstract, seed: int, *, shardings: Any) -> Params:
       model.spec,
       compute_dtype=module.dtype,
       remat=module.remat,
+      rows=module.rows,
       rngs=nnx.Rngs(key),
     )
     return nnx.to_pure_dict(nnx.state(fresh))

@@ -39,7 +39,14 @@ def prefill(
 
   def layer(block, x, _):
     def attend(q, k, v):
-      out = model.attend_rows(q, k, v, positions, segment_ids, None)
+      out = attention.attention(
+        q,
+        k,
+        v,
+        segment_ids=segment_ids,
+        positions=positions,
+        window_tokens=model.spec.window_tokens,
+      )
       return out, (k, v)
 
     return block(x, positions, attend)

@@ -24,6 +24,7 @@ def token_logprobs(
   temperature: float | Float[Array, ''],
   chunk_tokens: int,
   entropy: bool,
+  split_vocab: bool = False,
 ) -> TokenLogprobs:
   """Returns log softmax(logits / temperature)[target] of the wanted places.
 
@@ -32,6 +33,16 @@ def token_logprobs(
   would be 12 GB. Chunks cut the T axis, never the rows, which are spread over
   devices. Wanted places are brought to the front of their row, so that whole
   chunks of prompt and padding cost nothing; elsewhere the result is 0.
+
+  Args:
+    hidden: final hidden states.
+    targets: tokens whose log-probs are asked for.
+    wanted: the places that are.
+    logits: maps hidden states to logits.
+    temperature: divides them.
+    chunk_tokens: places whose logits exist at one time, of all rows.
+    entropy: whether entropies are asked for too.
+    split_vocab: whether logits are split over devices.
   """
   rows, length, _ = hidden.shape
   size = max(1, min(length, chunk_tokens // rows))
@@ -43,7 +54,7 @@ def token_logprobs(
   def compute(hidden, targets):
     z = logits(hidden) / temperature
     logsumexp = jax.nn.logsumexp(z, axis=-1)
-    chosen = jnp.take_along_axis(z, targets[..., None], axis=-1)[..., 0]
+    chosen = _chosen(z, targets, split_vocab=split_vocab)
     if not entropy:
       return chosen - logsumexp, None
     mean_logit = jnp.sum(jax.nn.softmax(z, axis=-1) * z, axis=-1)
@@ -64,11 +75,31 @@ def token_logprobs(
     x = jnp.take_along_axis(x, jnp.argsort(front_first, axis=1), axis=1)
     return jnp.where(wanted, x, 0.0)
 
+  # Around the choice too: what a branch keeps for its backward pass is kept of
+  # every chunk, the head that `logits` multiplies with included.
+  @jax.checkpoint
+  def one_chunk(wanted, hidden, targets):
+    return jax.lax.cond(jnp.any(wanted), compute, skip, hidden, targets)
+
   def one(_, chunk):
-    wanted, hidden, targets = chunk
-    return None, jax.lax.cond(jnp.any(wanted), compute, skip, hidden, targets)
+    return None, one_chunk(*chunk)
 
   _, parts = jax.lax.scan(
     one, None, (split(wanted), split(hidden), split(targets))
   )
   return TokenLogprobs(*jax.tree.map(join, parts))
+
+
+def _chosen(
+  z: Float[Array, 'R t V'], targets: Int[Array, 'R t'], *, split_vocab: bool
+) -> Float[Array, 'R t']:
+  """Returns the logits of the targets.
+
+  Of a split vocabulary as a sum of which one term is not 0, which every device
+  takes of its own part; to pick them out would gather all logits. On one
+  device it would take half as long again.
+  """
+  if not split_vocab:
+    return jnp.take_along_axis(z, targets[..., None], axis=-1)[..., 0]
+  is_target = targets[..., None] == jnp.arange(z.shape[-1])
+  return jnp.sum(jnp.where(is_target, z, 0.0), axis=-1)

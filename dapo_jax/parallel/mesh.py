@@ -31,6 +31,18 @@ ENGINE_RULES: Mapping[str, str | None] = UPDATE_RULES | {'embed': None}
 # Rows of a batch are split over both, slots of the engine over `slot`.
 ROW_AXES = ('data', 'fsdp')
 SLOT_AXIS = 'slot'
+# What the update computes between its weights. Between layers, where nothing
+# else is left to split over `tensor`, it is the tokens.
+ACTIVATION_RULES: Mapping[str, str | tuple[str, ...] | None] = {
+  'rows': ROW_AXES,
+  'tokens': None,
+  'split_tokens': 'tensor',
+  'embed': None,
+  'heads': 'tensor',
+  'kv_heads': 'tensor',
+  'head_dim': None,
+  'ffw': 'tensor',
+}
 
 
 def update_mesh(
@@ -149,6 +161,23 @@ def shardings(
   return jax.tree.unflatten(
     tree, [one(p, s, a) for (p, s), a in zip(flat, axes, strict=True)]
   )
+
+
+def even_sharding(
+  shape: Sequence[int],
+  logical_axes: Sequence[str],
+  mesh: Mesh,
+  rules: Mapping[str, str | tuple[str, ...] | None],
+) -> NamedSharding:
+  """Returns a sharding in which axes that don't split evenly stay whole."""
+
+  def one(size, axis):
+    names = rules[axis]
+    names = (names,) if isinstance(names, str) else names or ()
+    fits = size % math.prod(mesh.shape[name] for name in names) == 0
+    return rules[axis] if fits else None
+
+  return NamedSharding(mesh, P(*map(one, shape, logical_axes)))
 
 
 def row_sharding(mesh: Mesh, *, leading_axes: int) -> NamedSharding:

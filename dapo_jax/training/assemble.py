@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records, templates, tokenizers
-from dapo_jax.model import decoder
+from dapo_jax.model import decoder, row_attention, row_layout
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
 from dapo_jax.parallel import job as job_lib
@@ -82,7 +82,6 @@ def build(
     max_tokens=config.data.max_prompt_tokens,
     drop=config.data.overlong == 'drop',
   )
-  model = _model(config, start, tokenizer)
   devices = jax.devices()
   mesh = mesh_lib.update_mesh(
     devices,
@@ -91,6 +90,7 @@ def build(
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
+  model = update_model(config, _spec(config, start, tokenizer), mesh)
   shares = shares_lib.of(job, devices, engine_chips=config.sampler.engine_chips)
   engine_mesh = mesh_lib.engine_mesh(
     mesh_lib.of_engine(devices, hosts=shares.hosts, process=job.index),
@@ -178,7 +178,12 @@ def saved_model(
   workdir = pathlib.Path(workdir)
   start = _start_folder(config, workdir)
   tokenizer = _tokenizer(config, workdir, start, None)
-  return tokenizer, _model(config, start, tokenizer)
+  model = decoder.abstract(
+    _spec(config, start, tokenizer),
+    compute_dtype=config.model.compute_dtype,
+    remat=config.model.remat,
+  )
+  return tokenizer, model
 
 
 def trained_tokenizer(
@@ -194,6 +199,15 @@ def row_tokens(config: FrozenConfigDict) -> int:
   """Returns the length of a packed row, [tokens]."""
   longest = config.data.max_prompt_tokens + config.rollout.max_response_tokens
   return config.learner.pack_tokens or longest
+
+
+def shares_prompts(config: FrozenConfigDict, mesh: Mesh) -> bool:
+  """Returns whether responses are packed behind one copy of their prompt."""
+  return row_attention.shares_prompts(
+    config.learner.share_prompts,
+    attention_kind=config.model.attention,
+    mesh=mesh,
+  )
 
 
 def _start_folder(config, workdir: pathlib.Path) -> pathlib.Path | None:
@@ -229,30 +243,54 @@ def _tokenizer(
   return tokenizers.load(trained)
 
 
-def _model(
+def _spec(
   config, start: pathlib.Path | None, tokenizer: tokenizers.Tokenizer
-) -> decoder.Abstract:
-  c = config.model
+) -> spec_lib.Spec:
   if start:
-    spec = model_folder.spec(start, tokenizer)
-  else:
-    spec = spec_lib.Spec(
-      vocab_size=tokenizer.vocab_size,
-      vocab_rows=-(-tokenizer.vocab_size // 64) * 64,
-      layers=c.layers,
-      embed_dim=c.embed_dim,
-      heads=c.heads,
-      kv_heads=c.kv_heads,
-      head_dim=c.head_dim,
-      ffw_dim=c.ffw_dim,
-      qkv_bias=True,
-      tied_head=c.tied_head,
-      rope_theta=c.rope_theta,
-      norm_eps=c.norm_eps,
-      init_std=c.init_std,
-      context_tokens=_RANDOM_CONTEXT_TOKENS,
-    )
-  return decoder.abstract(spec, compute_dtype=c.compute_dtype, remat=c.remat)
+    return model_folder.spec(start, tokenizer)
+  c = config.model
+  return spec_lib.Spec(
+    vocab_size=tokenizer.vocab_size,
+    vocab_rows=-(-tokenizer.vocab_size // 64) * 64,
+    layers=c.layers,
+    embed_dim=c.embed_dim,
+    heads=c.heads,
+    kv_heads=c.kv_heads,
+    head_dim=c.head_dim,
+    ffw_dim=c.ffw_dim,
+    qkv_bias=True,
+    tied_head=c.tied_head,
+    rope_theta=c.rope_theta,
+    norm_eps=c.norm_eps,
+    init_std=c.init_std,
+    context_tokens=_RANDOM_CONTEXT_TOKENS,
+  )
+
+
+def update_model(
+  config: FrozenConfigDict, spec: spec_lib.Spec, mesh: Mesh
+) -> decoder.Abstract:
+  """Returns the model of a spec, laid out as the update computes it.
+
+  The devices of the mesh may be absent ones, to compile for.
+
+  Raises:
+    ValueError: where `model.attention` is not possible on them.
+  """
+  c = config.model
+  kind = row_attention.resolved(
+    c.attention,
+    spec,
+    mesh,
+    row_tokens=row_tokens(config),
+    shared_prompts=shares_prompts(config, mesh),
+  )
+  return decoder.abstract(
+    spec,
+    compute_dtype=c.compute_dtype,
+    remat=c.remat,
+    rows=row_layout.RowLayout(kind, mesh),
+  )
 
 
 def _grader(config: FrozenConfigDict) -> graders.Grader:

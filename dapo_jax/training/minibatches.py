@@ -27,7 +27,7 @@ def pack_groups(
   size = config.learner.minibatch_prompts
   holders = placement.row_processes(config.learner.micro_batch_rows, mesh)
   held = {r for r, of in enumerate(holders) if shares.job.index in of}
-  groups = _delivered(groups, config, holders, shares)
+  groups = _delivered(groups, config, mesh, shares)
   batches = []
   for part in split(groups, size=size):
     packed = packing.pack(
@@ -41,7 +41,7 @@ def pack_groups(
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
       max_segments=size * config.rollout.responses_per_prompt,
-      share_prompts=config.learner.share_prompts,
+      share_prompts=assemble.shares_prompts(config, mesh),
       held=held,
     )
     rows = placement.put_rows(packed.rows, mesh)
@@ -52,12 +52,13 @@ def pack_groups(
 def _delivered(
   groups: Sequence[records.Group],
   config: FrozenConfigDict,
-  holders: Sequence[set[int]],
+  mesh: Mesh,
   shares: shares_lib.Shares,
 ) -> list[records.Group]:
   """Returns the groups with the tokens of the rows that this process holds."""
   if shares.job.count == 1:
     return list(groups)
+  holders = placement.row_processes(config.learner.micro_batch_rows, mesh)
   found = []
   for part in split(groups, size=config.learner.minibatch_prompts):
     lengths = [
@@ -69,7 +70,7 @@ def _delivered(
       lengths,
       row_tokens=assemble.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
-      share_prompts=config.learner.share_prompts,
+      share_prompts=assemble.shares_prompts(config, mesh),
     )
     needs = iter(delivery.needs(plan, lengths, holders))
     found += [[next(needs) for _ in g.responses] for g in part]

@@ -22,6 +22,7 @@ CHANGEABLE = (
   'sft.stop_accuracy',
   'model.allow_download',
   'model.remat',
+  'model.attention',
   'model.logits_chunk_tokens',
   'learner.pack_tokens',
   'learner.share_prompts',

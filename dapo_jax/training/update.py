@@ -49,7 +49,7 @@ class Forward(NamedTuple):
 
   model: decoder.Abstract
   temperature: float
-  chunk_tokens: int
+  chunk_tokens: int  # whose logits a device holds at one time
 
 
 class Experience(NamedTuple):
@@ -294,14 +294,16 @@ def _logprobs(
   *,
   entropy: bool,
 ) -> token_logprobs.TokenLogprobs:
+  rows, head = model.rows, model.gathered_head()
   return token_logprobs.token_logprobs(
     hidden,
     part.targets,
     wanted=part.is_response > 0,
-    logits=model.logits,
+    logits=lambda hidden: model.logits(hidden, head),
     temperature=forward.temperature,
-    chunk_tokens=forward.chunk_tokens,
+    chunk_tokens=forward.chunk_tokens * rows.row_shards,
     entropy=entropy,
+    split_vocab=rows.tensor_shards > 1,
   )
 
 
