@@ -260,7 +260,8 @@ METRICS: dict[str, Metric] = {
     'count', 'Forward and backward passes of this step.'
   ),
   'pack/real_token_frac': Metric(
-    'frac', 'Prompt and response tokens over all places of rows that are computed.'
+    'frac',
+    'Prompt and response tokens over all places of rows that are computed.',
   ),
   'sampler/tokens_per_s': Metric(
     'tokens/s',
