@@ -116,6 +116,8 @@ def _stopped_in_time(
     _job(launch, quiet_s=config.train.wait_warn_s) as job,
   ):
     guard.job = job
+    if guard.requested:
+      job.tell_stop()  # it came before there was anyone to tell
     yield guard
 
 

@@ -176,9 +176,10 @@ def started(
   if count == 1:
     yield Job()
     return
-  from orbax.checkpoint import multihost
+  # There is no public name for it; Orbax, too, gets it from here.
+  from jax._src import distributed
 
-  client = multihost.get_jax_distributed_client()
+  client = distributed.global_state.client
   watch = watch_lib.Watch(
     client, index=index, count=count, hooks=hooks, quiet_s=quiet_s
   )

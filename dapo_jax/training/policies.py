@@ -108,7 +108,8 @@ def of_run(
     config = ml_collections.ConfigDict(store.saved_config(step))
     # What is downloaded is in the work directory already.
     config.model.allow_download = False
-    config.model.update(compute_dtype='float32', remat='none')
+    config.model.compute_dtype = 'float32'
+    config.model.remat = 'none'
     if model_path:
       config.model.path = model_path
     config = ml_collections.FrozenConfigDict(config)
