@@ -8,7 +8,7 @@ from unittest import mock
 import jax
 import numpy as np
 from absl.testing import absltest, parameterized
-from orbax.checkpoint import multihost
+from jax._src import distributed
 
 import fake_jobs
 from dapo_jax.parallel import job as job_lib
@@ -201,9 +201,7 @@ class StartedTest(parameterized.TestCase):
       'jax.process_count': lambda: 2,
     }.items():
       self._patch(mock.patch(name, value))
-    self._patch(
-      mock.patch.object(multihost, 'get_jax_distributed_client', lambda: client)
-    )
+    self._patch(mock.patch.object(distributed.global_state, 'client', client))
 
   def _patch(self, patch):
     patch.start()
