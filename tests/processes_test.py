@@ -111,7 +111,10 @@ class _Case(absltest.TestCase):
         if isinstance(a[name], int):
           self.assertEqual(a[name], b[name], name)
         self.assertAlmostEqual(
-          a[name], b[name], delta=tolerances.F32_ATOL, msg=name
+          a[name],
+          b[name],
+          delta=tolerances.F32_ATOL * max(1.0, abs(a[name])),
+          msg=name,
         )
     weights = [
       safetensors.numpy.load_file(folder / 'model' / 'model.safetensors')

@@ -63,6 +63,29 @@ class PlaceTest(parameterized.TestCase):
         self.assertEmpty(jaxpr.eqns)
 
 
+class LookUpTest(parameterized.TestCase):
+  # Six tokens can be halved, five can't; the last has all of the vocabulary.
+  @parameterized.parameters((4, 2, 6), (4, 2, 5), (8, 1, 4))
+  def test_it_is_that_of_one_device(self, fsdp, tensor, tokens):
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.standard_normal((64, 16)), jnp.float32)
+    ids = jnp.asarray(rng.integers(64, size=(8, tokens)), jnp.int32)
+    weight = jnp.asarray(rng.standard_normal((8, tokens, 16)), jnp.float32)
+
+    def rows_and_gradient(layout):
+      def loss(table):
+        rows = layout.look_up(table, ids, jnp.float32)
+        return jnp.sum(rows * weight), rows
+
+      return jax.jit(jax.grad(loss, has_aux=True))(table)
+
+    one = rows_and_gradient(row_layout.RowLayout())
+    layout = row_layout.RowLayout('dense', _mesh(fsdp, tensor))
+    other = rows_and_gradient(layout)
+    np.testing.assert_array_equal(one[1], other[1])
+    np.testing.assert_allclose(one[0], other[0], atol=tolerances.F32_ATOL)
+
+
 class ResidualStreamTest(absltest.TestCase):
   """Between layers, tokens are split over `tensor`."""
 

@@ -35,6 +35,7 @@ SEEDS = 20
 CHANGES = {
   # Five prompts a round: several processes never have the same number.
   'rollout.prompts_per_step': 5,
+  'learner.minibatch_prompts': 5,
   'rollout.oversample': 1.0,
   'filter.max_rounds': 3,
   'mesh.fsdp': 8,

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import optax
+import pytest
 from absl.testing import absltest, parameterized
 
 import tiny_model
 import tolerances
 from configs import base
+from dapo_jax.model import row_layout
 from dapo_jax.objective import diagnostics, weighting
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.parallel import placement
@@ -64,9 +66,10 @@ class _Programs(NamedTuple):
 
 
 @functools.cache
-def _model():
+def _model(place=_ONE, attention='dense'):
+  rows = row_layout.RowLayout(attention, place.mesh(), interpret=True)
   # 64 rows, so that two devices can share them.
-  return tiny_model.model(vocab_rows=64)
+  return tiny_model.model(vocab_rows=64, rows=rows)
 
 
 @functools.cache
@@ -102,7 +105,13 @@ def _given_loss(tokens):
 
 @functools.cache
 def _programs(
-  place=_ONE, *, token_loss=None, chain=None, temperature=1.0, entropy=False
+  place=_ONE,
+  *,
+  token_loss=None,
+  chain=None,
+  temperature=1.0,
+  entropy=False,
+  attention='dense',
 ) -> _Programs:
   """Returns compiled programs, the same for all tests of one setting.
 
@@ -110,7 +119,7 @@ def _programs(
   """
   chain = chain or optax.trace(decay=0.0)
   shardings = update.state_shardings(_model(), chain, place.mesh())
-  forward = update.Forward(_model(), temperature, 64)
+  forward = update.Forward(_model(place, attention), temperature, 64)
   return _Programs(
     update.make_old_logprobs(forward),
     update.make_update(
@@ -190,11 +199,11 @@ def _zeros(packed):
   return update.Experience(jnp.zeros_like(packed.advantage), packed.advantage)
 
 
-def _loss_and_gradient(segments, **how):
+def _loss_and_gradient(segments, *, attention='dense', **how):
   how = {'rows': 2, 'place': _ONE, 'row_tokens': 24} | how
   place = how['place']
   packed = _pack(segments, **how)
-  programs = _programs(place)
+  programs = _programs(place, attention=attention)
   state, stats = programs.update(
     _state(programs),
     packed.rows,
@@ -310,6 +319,24 @@ class SplitTest(_Test):
     segments = _segments()
     one, other = _loss_and_gradient(segments), _loss_and_gradient(segments[:6])
     self.assertGreater(_relative_gap(one[1], other[1]), 0.1)
+
+
+@pytest.mark.slow
+class AttentionTest(_Test):
+  """One update, whichever way attention is computed."""
+
+  @parameterized.parameters('splash', 'chunked')
+  def test_it_changes_nothing(self, attention):
+    segments = _segments()
+    self.assert_same_update(
+      _loss_and_gradient(segments, rows=2),
+      _loss_and_gradient(
+        segments,
+        rows=4,
+        place=_Place(fsdp=2, tensor=2),
+        attention=attention,
+      ),
+    )
 
 
 class EveryTermTest(_Test):

@@ -236,7 +236,8 @@ class Decoder(nnx.Module):
 
     if self.remat != 'none':
       policy = _REMAT_POLICIES[self.remat]
-      layer = jax.checkpoint(layer, policy=policy)
+      # Inside a scan nothing can be found to be the same as before.
+      layer = jax.checkpoint(layer, policy=policy, prevent_cse=False)
     x = place(x, 'rows', 'split_tokens', 'embed')
     x, _ = jax.lax.scan(layer, x, weights)
     return place(self.normed(x), 'rows', 'tokens', 'embed')

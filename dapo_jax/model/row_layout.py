@@ -8,7 +8,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
@@ -49,9 +49,7 @@ class RowLayout:
     """Returns activations, split over the mesh as their axes say."""
     if not self._splits:
       return x
-    sharding = mesh_lib.even_sharding(
-      x.shape, axes, self.mesh, mesh_lib.ACTIVATION_RULES
-    )
+    sharding = self._sharding(x, axes, mesh_lib.ACTIVATION_RULES)
     return jax.lax.with_sharding_constraint(x, sharding)
 
   def gather(self, weight: Array, *axes: str) -> Array:
@@ -62,10 +60,11 @@ class RowLayout:
     """
     if not self._splits:
       return weight
-    sharding = mesh_lib.even_sharding(
-      weight.shape, axes, self.mesh, mesh_lib.ENGINE_RULES
-    )
+    sharding = self._sharding(weight, axes, mesh_lib.ENGINE_RULES)
     return jax.lax.with_sharding_constraint(weight, sharding)
+
+  def _sharding(self, x: Array, axes, rules) -> NamedSharding:
+    return mesh_lib.even_sharding(x.shape, axes, self.mesh, rules)
 
   def look_up(
     self,

@@ -7,6 +7,7 @@ fails, hangs or is lost is the affair of `parallel.watch`.
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -20,6 +21,13 @@ from dapo_jax.parallel import watch as watch_lib
 _PART_BYTES = 512 * 1024
 # Most time between the starts of the first and the last process, [s].
 _MEET_S = 300
+_HEARTBEAT_S = 200
+# Longest wait of a device of a CPU for those of other processes, [s].
+_PATIENCE_S = 3600
+_PATIENT_FLAGS = (
+  'xla_cpu_collective_call_terminate_timeout_seconds',
+  'xla_cpu_collective_timeout_seconds',
+)
 # Longer than any wait: who waits for what, and how long is too long, is
 # `parallel.watch`'s.
 _FOR_EVER_MS = 30 * 24 * 3600 * 1000
@@ -219,6 +227,7 @@ def check(launch: Launch) -> None:
 
 def _initialize(launch: Launch) -> None:
   """Connects this process with the others."""
+  _let_collectives_wait()
   import jax
 
   # It would take the handler of SIGTERM away from `training.stopping`.
@@ -229,6 +238,8 @@ def _initialize(launch: Launch) -> None:
       launch.processes,
       launch.process,
       initialization_timeout=_MEET_S,
+      # After `parallel.watch`, which says which process is lost.
+      heartbeat_timeout_seconds=_HEARTBEAT_S,
       # At the others' address of it, not on every network of the machine.
       coordinator_bind_address=launch.coordinator,
     )
@@ -238,6 +249,15 @@ def _initialize(launch: Launch) -> None:
       f'all are started within {_MEET_S} s, and --coordinator, --processes and '
       '--process, or --distributed'
     ) from error
+
+
+def _let_collectives_wait() -> None:
+  """Lets XLA:CPU wait for a slow process; it would abort after 40 s."""
+  known = os.environ.get('XLA_FLAGS', '')
+  for flag in _PATIENT_FLAGS:
+    if flag not in known:
+      known += f' --{flag}={_PATIENCE_S}'
+  os.environ['XLA_FLAGS'] = known
 
 
 def _first_line(error: Exception) -> str:

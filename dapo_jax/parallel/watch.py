@@ -162,6 +162,7 @@ class Watch:
     for index in range(self._count):
       if index not in gone and self._silent_s(index) > _LOST_S:
         end = end or _lost(index)
+        self._store.put(f'gone/{index}', '')  # it is not waited for
     if end:
       self._store.put('end', end)
     else:
