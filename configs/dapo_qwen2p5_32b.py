@@ -28,8 +28,8 @@ as 16 chips of v5p (95 GiB each) with
   --config.mesh.fsdp=-1 --config.mesh.tensor=4 --config.sampler.tensor=4
 
 or 64 of v6e (32 GiB each) with --config.learner.micro_batch_rows=16 as well.
-A run is one process on all its devices as yet, and none of this size has been
-made; the published script asks for 128 GPUs. 400 rollout steps are 6,400
+Each of its machines runs the same command with --distributed, see
+docs/scaling.md. No run of this size has been made; the published script asks for 128 GPUs. 400 rollout steps are 6,400
 updates; the curves of the paper end at 5,000 to 8,000.
 """
 
