@@ -330,11 +330,13 @@ class UpdateTest(parameterized.TestCase):
   )
   def test_it_compiles_and_holds_no_scores(self, topology, remat, kernels):
     step, arguments = _abstract_update(topology, remat=remat, tokens=4096)
-    lowered = step.lower(*arguments)
-    self.assertEqual(lowered.as_text().count('tpu_custom_call'), kernels)
-    memory = lowered.compile().memory_analysis()
-    # The scores of two rows and eight heads would be 1 GiB in float32.
-    self.assertLess(memory.temp_size_in_bytes, _GIB)
+    compiled = step.lower(*arguments).compile()
+    # Forward and backward, and forward again where nothing is kept of it.
+    calls = compiled.as_text().count('custom_call_target="tpu_custom_call"')
+    self.assertEqual(calls, kernels)
+    memory = compiled.memory_analysis()
+    # The scores of two rows and eight heads would be 1 GiB more in float32.
+    self.assertLess(memory.temp_size_in_bytes, 1.25 * _GIB)
     # The state is updated in place.
     self.assertGreater(
       memory.alias_size_in_bytes, 0.99 * memory.output_size_in_bytes

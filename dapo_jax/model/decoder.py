@@ -219,6 +219,10 @@ class Decoder(nnx.Module):
     """Returns the hidden states that the last layer's output gives."""
     return _rms_norm(x, self.final_norm[...], self.spec.norm_eps)
 
+  def _as_computed(self, path, weight: Array) -> Array:
+    is_norm = any(str(getattr(k, 'key', '')).endswith('norm') for k in path)
+    return weight if is_norm else weight.astype(self.dtype)
+
   def _head(self) -> nnx.Param:
     return self.embedding if self.spec.tied_head else self.head
 
@@ -227,6 +231,9 @@ class Decoder(nnx.Module):
   ) -> Float[Array, 'B T D']:
     """Returns the normed hidden states of what the first layer is given."""
     graphdef, weights = nnx.split(self.block)
+    # All at once: then their gradients, which are of this type anyway, are not
+    # kept in a larger one.
+    weights = jax.tree_util.tree_map_with_path(self._as_computed, weights)
     place = self.rows.place
 
     def layer(x, layer_weights):
