@@ -29,8 +29,9 @@ as 16 chips of v5p (95 GiB each) with
 
 or 64 of v6e (32 GiB each) with --config.learner.micro_batch_rows=16 as well.
 Each of its machines runs the same command with --distributed, see
-docs/scaling.md. No run of this size has been made; the published script asks for 128 GPUs. 400 rollout steps are 6,400
-updates; the curves of the paper end at 5,000 to 8,000.
+docs/scaling.md. No run of this size has been made; the published script asks
+for 128 GPUs. 400 rollout steps are 6,400 updates; the curves of the paper end
+at 5,000 to 8,000.
 """
 
 import ml_collections

@@ -33,10 +33,10 @@ from dapo_jax.training import (
 
 SEEDS = 20
 CHANGES = {
-  # Five prompts a round: several processes never have the same number.
+  # Seven prompts a round: several processes never have the same number.
   'rollout.prompts_per_step': 5,
   'learner.minibatch_prompts': 5,
-  'rollout.oversample': 1.0,
+  'rollout.oversample': 1.4,
   'filter.max_rounds': 3,
   'mesh.fsdp': 8,
 }
@@ -106,7 +106,9 @@ def _judge(seed: int, job: job_lib.Job):
     del length_tokens
     time.sleep(delay_s)
     kind = _number(seed, prompt.id) % 4
-    right = _number(seed, prompt.id, text) % 2 == 0 if kind == 3 else kind == 1
+    right = kind == 1
+    if kind > 1:
+      right = _number(seed, prompt.id, text) % 2 == 0
     return reward.Judgement(
       correct=right,
       correctness=1.0 if right else -1.0,
