@@ -204,7 +204,13 @@ class UnevenWorkTest(absltest.TestCase):
       )
       for ended in started.wait():
         self.assertEqual(ended.status, 0, ended.output)
-      self.assertEqual(json.loads(out.read_text()), expected)
+      found = json.loads(out.read_text())
+      for (*one, rows), (*other, other_rows) in zip(
+        expected, found, strict=True
+      ):
+        self.assertEqual(one, other)
+        # A token elsewhere, or another one, changes a sum by about 1.
+        np.testing.assert_allclose(rows, other_rows, rtol=0, atol=0.05)
 
 
 @pytest.mark.slow
