@@ -88,6 +88,10 @@ class Engine:
     live = state.live & (after < state.lengths)
     return State(live, after, state.lengths), steps
 
+  def look(self, state: State, steps) -> tuple:
+    """Returns which slots are live, their tokens, and `steps`."""
+    return state.live, state.generated, steps
+
   def read_rows(self, state: State, slots) -> list[tuple]:
     """Returns rows of zeros, of no memory."""
     rows = np.broadcast_to(np.int32(0), (len(slots), _LONGEST))

@@ -16,6 +16,7 @@ from absl.testing import absltest, parameterized
 import fake_bucket
 import tiny_run
 from dapo_jax.data import tokenizers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import (
   checkpoint,
   evaluate,
@@ -341,7 +342,7 @@ class RefusedTest(_Test):
   def test_a_run_of_another_work_directory_in_its_checkpoints(self):
     place = self.workdir / 'checkpoints'
     config = tiny_run.config(_CHANGES)
-    with resuming.open_store(config, self.workdir, keep=1):
+    with resuming.open_store(config, self.workdir, keep=1, job=job_lib.Job()):
       with self.assertRaisesRegex(
         ValueError, rf'^another process \({os.getpid()} on .* {place}: '
       ):

@@ -285,13 +285,13 @@ class LostTest(absltest.TestCase):
 class SeveralProcessesTest(parameterized.TestCase):
   """The end of one of several processes."""
 
-  def _end(self, index):
+  def _end(self, index, grace_s=4.0):
     """Returns an end whose process has this number, and its job."""
     guard = interrupt.Guard()
     guard.job = mock.Mock(
       job_lib.Job(index, 2), index=index, count=2, is_first=index == 0
     )
-    return stopping._End(guard, epath.Path('nowhere'), 4.0), guard.job
+    return stopping._End(guard, epath.Path('nowhere'), grace_s), guard.job
 
   @parameterized.parameters(
     (0, 'stopped while loading; the same command begins again'), (1, '')
@@ -304,7 +304,7 @@ class SeveralProcessesTest(parameterized.TestCase):
     job.part.side_effect = lambda: log.append('part')
     with (
       mock.patch.object(
-        stopping, 'leave', side_effect=lambda *how: log.append(how)
+        stopping, 'leave', side_effect=lambda *how, **_: log.append(how)
       ),
       mock.patch.object(os, '_exit'),
     ):
@@ -322,7 +322,8 @@ class SeveralProcessesTest(parameterized.TestCase):
     self.assertEqual(out.getvalue().splitlines(), lines)
 
   def test_a_signal_is_passed_on_at_once(self):
-    end, job = self._end(1)
+    # Its last timer would end the tests.
+    end, job = self._end(1, grace_s=1e6)
     told = threading.Event()
     job.tell_stop.side_effect = told.set
     ours, theirs = socket.socketpair()
