@@ -70,7 +70,8 @@ class DiskFullTest(absltest.TestCase):
       'checkpoint 1 could not be written .*File too large.*none is whole yet.*'
       'make room .* the same command',
     )
-    self.assertIn(self._steps(self.folder), ([0, 1], [0, 1, 2]))
+    # How soon it is noticed is the disk's affair, and the machine's.
+    self.assertIn(self._steps(self.folder), ([0, 1], [0, 1, 2], [0, 1, 2, 3]))
     # With room the same command begins anew, as nothing was saved.
     self.assertEqual(_train(self.folder).returncode, 0)
     self.assertEqual(self._steps(self.folder), [0, 1, 2, 3, 4])
