@@ -1,6 +1,7 @@
 """Tests of `training.learn`: one step's learning, whole, on a tiny policy."""
 
 import tempfile
+from unittest import mock
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import tiny_groups
 import tiny_run
 import tolerances
 from dapo_jax.monitor import catalogue, timers
+from dapo_jax.parallel import job as job_lib
 from dapo_jax.training import (
   assemble,
   checkpoint,
@@ -256,7 +258,10 @@ class NothingToLearnTest(_Test):
   def test_a_step_without_groups_moves_nothing(self, changes):
     made, state = self.start(changes)
     before = jax.device_get(state.params)
-    found = learn.learn(made, state, [], {}, timers.Timers(), step=1)
+    with mock.patch.object(job_lib.Job, 'doing') as doing:
+      found = learn.learn(made, state, [], {}, timers.Timers(), step=1)
+    # Those that wait are not told that it samples.
+    doing.assert_called_once_with('the updates of step 1')
     self.assertEqual(self.distance(found.state.params, before), 0.0)
     self.assertEqual(found.metrics['optim/update_count'], 0)
     self.assertNotIn('critic/explained_frac', found.metrics)

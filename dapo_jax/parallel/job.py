@@ -111,7 +111,7 @@ class Job:
 
     # The devices wait less patiently than the coordinator.
     self.meet(what)
-    data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+    data = np.frombuffer(values.tobytes(), np.uint8)
     found = np.asarray(multihost_utils.process_allgather(data))
     return np.frombuffer(found.tobytes(), values.dtype).reshape(
       self.count, *values.shape
@@ -137,7 +137,7 @@ class Job:
 
   def _told(self, data: bytes, of, *, what: str) -> list[bytes]:
     """Tells `data`, and returns what the processes `of` tell."""
-    parts = max(1, -(-len(data) // _PART_BYTES))
+    parts = -(-len(data) // _PART_BYTES)
     name = f'dapo_jax/told/{self._meetings}'
     mine = f'{name}/{self.index}'
     for i in range(parts):

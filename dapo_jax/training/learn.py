@@ -73,6 +73,7 @@ def learn(
   """
   config = trainer.config
   parts = trainer.parts
+  parts.shares.job.doing(f'the updates of step {step}')
   packed = minibatches.pack_groups(groups, config, parts.mesh, parts.shares)
   with timers.measure('time/old_logp_s'):
     before = jax.block_until_ready(
