@@ -27,7 +27,7 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from configs import demo  # noqa: E402
-from dapo_jax.training import assemble, row_plan  # noqa: E402
+from dapo_jax.training import assemble, layout, row_plan  # noqa: E402
 
 _PROMPT, _LONGEST, _MEAN, _SIGMA, _GROUP = 300, 20_480, 3_000, 1.0, 16
 _MINIBATCHES, _PROMPTS, _SHARDS, _ROW = 16, 32, 32, 2_048 + 20_480
@@ -48,7 +48,7 @@ def main() -> None:
   _report(
     'demo',
     _demo(rng, config, count=count),
-    assemble.row_tokens(config),
+    layout.row_tokens(config),
     config.learner.micro_batch_rows,
   )
 

@@ -75,9 +75,11 @@ class _Run:
       temperature=1.0,
       with_critic=False,
     )
-    where = self.trainer.shardings
+    where = self.trainer.programs.shardings
     params = decoder.random_params(model, 0, shardings=where.params)
-    self.state = update.init_state(params, self.trainer.optimizer, where)
+    self.state = update.init_state(
+      params, self.trainer.programs.optimizer, where
+    )
 
   def pack(self, groups) -> list[packing.Packed]:
     """Returns the rows of the groups' minibatches."""
@@ -98,7 +100,7 @@ class _Run:
         packed.rows.logp_sampler,
         placement.put_rows(advantages, self.trainer.parts.mesh),
       )
-      self.state, stats = self.trainer.update(
+      self.state, stats = self.trainer.programs.update(
         self.state, packed.rows, known, packed.micro_batches, 1e-6
       )
       jax.block_until_ready(stats)
@@ -107,7 +109,7 @@ class _Run:
     """Takes the log-probs of the policy."""
     for packed in self.pack(groups):
       jax.block_until_ready(
-        self.trainer.old_logprobs(
+        self.trainer.programs.old_logprobs(
           self.state.params, packed.rows, packed.micro_batches
         )
       )

@@ -127,12 +127,6 @@ class SizesTest(built_run.Case):
         }
       )
 
-  def test_rows_of_the_update(self):
-    self.assertEqual(assemble.row_tokens(tiny_run.config()), 32)
-    longest = tiny_run.config({'learner.pack_tokens': None})
-    # The longest prompt, 8, and the longest response, 8.
-    self.assertEqual(assemble.row_tokens(longest), 16)
-
 
 class JudgeTest(built_run.Case):
   @parameterized.parameters(

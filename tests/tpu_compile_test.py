@@ -25,7 +25,7 @@ from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.sampling import cache_layout, insertion, pages, programs
 from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.training import (
-  assemble,
+  layout,
   losses,
   optimizer,
   packing,
@@ -80,14 +80,6 @@ def _devices(topology):
   return tuple(found.devices)
 
 
-def _params(model, made):
-  """Returns the shapes and places of what the programs are given."""
-  place = made.place.lower(model.shapes)
-  one = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-  places = place.compile().output_shardings
-  return jax.tree.map(one, place.out_info, places)
-
-
 @pytest.mark.slow
 class EngineTest(parameterized.TestCase):
   """Qwen2.5-32B with DAPO's prompts and responses, in pages."""
@@ -102,7 +94,7 @@ class EngineTest(parameterized.TestCase):
     self.assertEqual(limits.cache, 'paged')
     made = programs.make(model, limits, mesh, eos_ids=(151_643,))
     state = programs.state_shapes(model, limits, mesh)
-    params = _params(model, made)
+    params = programs.params_shapes(made, model.shapes)
     count = jax.ShapeDtypeStruct((), jnp.int32)
     prompt = jax.ShapeDtypeStruct((2048,), jnp.int32)
     page_table = pages.own_table(limits_lib.pool_sizes(limits, 1))
@@ -138,7 +130,8 @@ class EngineTest(parameterized.TestCase):
     made = programs.make(model, limits, mesh, eos_ids=(151_643,))
     prompt = jax.ShapeDtypeStruct((2048,), jnp.int32)
     count = jax.ShapeDtypeStruct((), jnp.int32)
-    lowered = made.prefill.lower(_params(model, made), prompt, count)
+    params = programs.params_shapes(made, model.shapes)
+    lowered = made.prefill.lower(params, prompt, count)
     # With weights of another type than the products', the layers' would be
     # converted together: 8 GiB.
     memory = lowered.compile().memory_analysis()
@@ -294,7 +287,7 @@ def _abstract_update(topology, *, remat, tokens):
     head_dim=128,
     ffw_dim=4096,
   )
-  model = assemble.update_model(config, spec, mesh)
+  model = layout.update_model(config, spec, mesh)
   chain = optimizer.adamw(
     b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1, max_grad_norm=1.0
   )

@@ -22,8 +22,12 @@ from dapo_jax.sampling import limits as limits_lib
 class Programs(NamedTuple):
   """Jitted functions; those that return a state donate the one they take."""
 
-  # Parameters of the policy -> as the others take them.
+  # Parameters of the policy -> as the others take them: `prepare`, then to the
+  # places on all engines, of which this one's are taken.
   place: Callable[[decoder.Params], decoder.Params]
+  prepare: Callable[[decoder.Params], decoder.Params]
+  params_everywhere: Any
+  params_shardings: Any
   empty: Callable[[], decode.DecodeState]
   prefill: Callable[..., decode.Prefix]
   insert_group: Callable[..., decode.DecodeState]
@@ -60,6 +64,7 @@ def make(
   jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
   step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
   places = functools.partial(_params_shardings, model, stacked=layout.stacked)
+  everywhere, island = places(engines or mesh), places(mesh)
   # Of the engine's type before they are moved: fewer bytes.
   for_sampling = jax.jit(
     functools.partial(decoder.for_sampling, model, stacked=layout.stacked)
@@ -74,9 +79,12 @@ def make(
     place=functools.partial(
       placement.to_island,
       for_sampling,
-      engines=places(engines or mesh),
-      island=places(mesh),
+      engines=everywhere,
+      island=island,
     ),
+    prepare=for_sampling,
+    params_everywhere=everywhere,
+    params_shardings=island,
     empty=jax.jit(
       functools.partial(decode.empty_state, layout, limits),
       out_shardings=state,
@@ -112,6 +120,20 @@ def _params_shardings(
     lambda place: NamedSharding(mesh, P(*place.spec[1:])), places['block']
   )
   return places | {'block': (layer,) * model.spec.layers}
+
+
+def params_shapes(programs: Programs, params: decoder.Params) -> decoder.Params:
+  """Returns the shapes and places of what `place` returns, for ahead of time.
+
+  Args:
+    programs: of the engine.
+    params: shapes of the policy's parameters.
+  """
+  shapes = jax.eval_shape(programs.prepare, params)
+  place = lambda shape, sharding: jax.ShapeDtypeStruct(
+    shape.shape, shape.dtype, sharding=sharding
+  )
+  return jax.tree.map(place, shapes, programs.params_shardings)
 
 
 def state_shapes(

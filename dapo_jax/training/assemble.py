@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import records, templates, tokenizers
-from dapo_jax.model import decoder, row_attention, row_layout
+from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.objective import overlong
 from dapo_jax.parallel import job as job_lib
@@ -19,10 +19,8 @@ from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.rewards import gold_check, graders, reward, verifier_pools
 from dapo_jax.rollout import grading
 from dapo_jax.rollout import shares as shares_lib
-from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.sampling import limits as limits_lib
-from dapo_jax.training import download, model_folder
+from dapo_jax.training import download, layout, model_folder
 from dapo_jax.training import prompts as prompts_lib
 
 # Contexts that a model of random weights is built for.
@@ -83,29 +81,15 @@ def build(
     drop=config.data.overlong == 'drop',
   )
   devices = jax.devices()
-  mesh = mesh_lib.update_mesh(
-    devices,
-    data=config.mesh.data,
-    fsdp=config.mesh.fsdp,
-    tensor=config.mesh.tensor,
-  )
-  _check_rows(config, mesh)
-  model = update_model(config, _spec(config, start, tokenizer), mesh)
+  mesh = layout.update_mesh(config, devices)
+  model = layout.update_model(config, _spec(config, start, tokenizer), mesh)
   shares = shares_lib.of(job, devices, engine_chips=config.sampler.engine_chips)
-  engine_mesh = mesh_lib.engine_mesh(
-    mesh_lib.of_engine(devices, hosts=shares.hosts, process=job.index),
-    tensor=config.sampler.tensor,
-  )
+  engine_mesh, limits = layout.engine(config, model, devices, shares)
   engine = engine_lib.Engine(
     model,
     tokenizer,
     engine_mesh,
-    capacity.fitted(
-      model,
-      _limits(config),
-      engine_mesh,
-      cache_gib=config.sampler.cache_gib,
-    ),
+    limits,
     seed=config.seed,
     devices=devices,
   )
@@ -125,17 +109,6 @@ def build(
     shares=shares,
     engine=engine,
     to_engine=engine.place,
-  )
-
-
-def _limits(config: FrozenConfigDict) -> limits_lib.Limits:
-  return limits_lib.Limits(
-    slots=config.sampler.slots,
-    prompt_tokens=config.data.max_prompt_tokens,
-    response_tokens=config.rollout.max_response_tokens,
-    prefill_tokens=config.sampler.prefill_tokens,
-    cache=config.sampler.cache,
-    page_tokens=config.sampler.page_tokens,
   )
 
 
@@ -195,21 +168,6 @@ def trained_tokenizer(
   return pathlib.Path(workdir) / 'tokenizer.model'
 
 
-def row_tokens(config: FrozenConfigDict) -> int:
-  """Returns the length of a packed row, [tokens]."""
-  longest = config.data.max_prompt_tokens + config.rollout.max_response_tokens
-  return config.learner.pack_tokens or longest
-
-
-def shares_prompts(config: FrozenConfigDict, mesh: Mesh) -> bool:
-  """Returns whether responses are packed behind one copy of their prompt."""
-  return row_attention.shares_prompts(
-    config.learner.share_prompts,
-    attention_kind=config.model.attention,
-    mesh=mesh,
-  )
-
-
 def _start_folder(config, workdir: pathlib.Path) -> pathlib.Path | None:
   """Returns the folder of the model to start from; None = random weights."""
   if not config.model.path:
@@ -264,32 +222,6 @@ def _spec(
     norm_eps=c.norm_eps,
     init_std=c.init_std,
     context_tokens=_RANDOM_CONTEXT_TOKENS,
-  )
-
-
-def update_model(
-  config: FrozenConfigDict, spec: spec_lib.Spec, mesh: Mesh
-) -> decoder.Abstract:
-  """Returns the model of a spec, laid out as the update computes it.
-
-  The devices of the mesh may be absent ones, to compile for.
-
-  Raises:
-    ValueError: where `model.attention` is not possible on them.
-  """
-  c = config.model
-  kind = row_attention.resolved(
-    c.attention,
-    spec,
-    mesh,
-    row_tokens=row_tokens(config),
-    shared_prompts=shares_prompts(config, mesh),
-  )
-  return decoder.abstract(
-    spec,
-    compute_dtype=c.compute_dtype,
-    remat=c.remat,
-    rows=row_layout.RowLayout(kind, mesh),
   )
 
 
@@ -368,13 +300,3 @@ def _encode(
 ) -> np.ndarray:
   tokens = templates.encode(prompt.messages, template, tokenizer)
   return np.asarray(tokens, np.int32)
-
-
-def _check_rows(config: FrozenConfigDict, mesh: Mesh) -> None:
-  rows, shards = config.learner.micro_batch_rows, mesh_lib.row_shards(mesh)
-  if rows % shards:
-    raise ValueError(
-      f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
-      'devices that rows are split over (mesh.data x mesh.fsdp); change '
-      '--config.learner.micro_batch_rows or --config.mesh.fsdp'
-    )

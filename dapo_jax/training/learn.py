@@ -80,7 +80,7 @@ def learn(
       [_before(trainer, state, batch) for batch in packed]
     )
   penalties = _penalties(before, config)
-  if trainer.critic is None:
+  if trainer.programs.critic is None:
     rewards = _group_rewards(groups, penalties)
     found = advantages.of_groups(groups, rewards, known, config)
     each, returns, more = found.values.ravel().tolist(), None, {}
@@ -114,13 +114,13 @@ def _before(
 ) -> _Before:
   """Returns what the models say of a minibatch before they are updated."""
   batch = (packed.rows, packed.micro_batches)
-  logp_old, stats = trainer.old_logprobs(state.params, *batch)
+  logp_old, stats = trainer.programs.old_logprobs(state.params, *batch)
   logp_ref = values = None
   if trainer.reference is not None:
-    logp_ref = trainer.reference_logprobs(trainer.reference, *batch)
-  if trainer.critic is not None:
-    of = state if trainer.critic.shares else state.critic
-    values = trainer.critic.values(of.params, *batch)
+    logp_ref = trainer.programs.reference_logprobs(trainer.reference, *batch)
+  if trainer.programs.critic is not None:
+    of = state if trainer.programs.critic.shares else state.critic
+    values = trainer.programs.critic.values(of.params, *batch)
   return _Before(packed.places, logp_old, stats, logp_ref, values)
 
 
@@ -242,10 +242,10 @@ def _update(
   for _ in range(config.learner.epochs):
     for batch, known in zip(packed, experience, strict=True):
       rows = (batch.rows, known, batch.micro_batches)
-      policy, stats = trainer.update(policy, *rows, lr)
+      policy, stats = trainer.programs.update(policy, *rows, lr)
       moved.append(stats)
       if critic_state is not None:
-        critic_state, stats = trainer.critic.update(
+        critic_state, stats = trainer.programs.critic.update(
           critic_state, *rows, critic_lr
         )
         critic_moved.append(stats)

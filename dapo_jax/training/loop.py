@@ -128,7 +128,8 @@ def _greet(
 def _run(trainer, outlets: outlets_lib.Outlets, state, progress):
   """Returns (state, progress) at the end, or where the run was stopped."""
   config, guard = trainer.config, outlets.guard
-  trainer = trainer._replace(update=guard.told(trainer.update))
+  told = guard.told(trainer.programs.update)
+  trainer = trainer._replace(programs=trainer.programs._replace(update=told))
   try:
     while not run_folder.is_done(config, progress):
       _tell(config, outlets, state, progress)

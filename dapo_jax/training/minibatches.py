@@ -10,7 +10,7 @@ from dapo_jax.data import records
 from dapo_jax.objective import weighting
 from dapo_jax.parallel import placement
 from dapo_jax.rollout import shares as shares_lib
-from dapo_jax.training import assemble, delivery, packing, row_plan
+from dapo_jax.training import delivery, layout, packing, row_plan
 
 
 def pack_groups(
@@ -38,10 +38,10 @@ def pack_groups(
         mask_truncated=config.overlong.truncated == 'masked',
         count_masked=config.objective.count_masked,
       ),
-      row_tokens=assemble.row_tokens(config),
+      row_tokens=layout.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
       max_segments=size * config.rollout.responses_per_prompt,
-      share_prompts=assemble.shares_prompts(config, mesh),
+      share_prompts=layout.shares_prompts(config, mesh),
       held=held,
     )
     rows = placement.put_rows(packed.rows, mesh)
@@ -68,9 +68,9 @@ def _delivered(
     ]
     plan = row_plan.plan(
       lengths,
-      row_tokens=assemble.row_tokens(config),
+      row_tokens=layout.row_tokens(config),
       micro_batch_rows=config.learner.micro_batch_rows,
-      share_prompts=assemble.shares_prompts(config, mesh),
+      share_prompts=layout.shares_prompts(config, mesh),
     )
     needs = iter(delivery.needs(plan, lengths, holders))
     found += [[next(needs) for _ in g.responses] for g in part]

@@ -19,6 +19,7 @@ from dapo_jax.training import (
   checkpoint,
   evaluate,
   interrupt,
+  layout,
   losses,
   notices,
   optimizer,
@@ -138,7 +139,8 @@ def _train(trainer, outlets: _Outlets) -> Result:
   outlets.metrics.keep_until(
     progress.counters.updates + (progress.pending is None)
   )
-  trainer = trainer._replace(update=guard.told(trainer.update))
+  told = guard.told(trainer.programs.update)
+  trainer = trainer._replace(programs=trainer.programs._replace(update=told))
   seen = []
   while True:
     outlets.store.check()
@@ -222,7 +224,7 @@ def _update(
   lr = optimizer.warmed_up(c.lr, step=step, warmup_steps=c.warmup_steps)
   # Examples were sampled by nobody and have no advantage: zeros.
   zeros = batch.rows.logp_sampler
-  return trainer.update(
+  return trainer.programs.update(
     state,
     batch.rows,
     update.Experience(zeros, zeros),
@@ -302,7 +304,7 @@ def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
   ]
   packed = packing.pack(
     segments,
-    row_tokens=assemble.row_tokens(config),
+    row_tokens=layout.row_tokens(config),
     micro_batch_rows=config.learner.micro_batch_rows,
     max_segments=count,
     share_prompts=False,
