@@ -36,6 +36,7 @@ def get_config() -> ml_collections.ConfigDict:
       checkpoint=_checkpoint(),
       train=_train(),
       profile=_profile(),
+      plan=_plan(),
       sft=base_update.sft(),
     )
   )
@@ -332,4 +333,19 @@ def _profile():
     # First rollout step, from 1, traced to WORKDIR/profile, and how many.
     first_step=config_dict.placeholder(int),
     steps=1,
+  )
+
+
+def _plan():
+  return dict(
+    # What `dapo-jax plan` reckons with; a run does not look at it. Mean of the
+    # prompts and of the responses before they are cut off, [tokens]; None = a
+    # seventh of the longest (about DAPO's 3,000 of 20,480, figure 7).
+    prompt_tokens_mean=config_dict.placeholder(int),
+    response_tokens_mean=config_dict.placeholder(int),
+    # Spread of the responses, which are log-normal: the standard deviation of
+    # the logarithm (ours).
+    response_tokens_sigma=1.0,
+    # Share of the drawn prompts that pass the filter (ours).
+    kept_frac=0.5,
   )

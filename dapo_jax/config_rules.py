@@ -100,6 +100,8 @@ _AT_LEAST_1 = (
   'checkpoint.keep',
   'checkpoint.keep_every_steps',
   'train.steps',
+  'plan.prompt_tokens_mean',
+  'plan.response_tokens_mean',
   'sft.steps',
   'sft.examples_per_step',
   'sft.warmup_steps',
@@ -135,6 +137,7 @@ _AT_LEAST_0 = (
   'objective.entropy_coef',
   'optim.weight_decay',
   'train.samples_logged',
+  'plan.response_tokens_sigma',
 )
 _FROM_0_BELOW_1 = (
   'data.arithmetic.held_out_frac',
@@ -147,6 +150,7 @@ _ABOVE_0_TO_1 = (
   'advantage.gamma',
   'eval.top_p',
   'sft.stop_accuracy',
+  'plan.kept_frac',
 )
 _FROM_0_TO_1 = (
   'data.arithmetic.worked_frac',

@@ -161,7 +161,8 @@ class ReferenceTest(_Test):
     moved, _ = self._moved(made)
     for batch in packed:
       at = lambda params, b=batch: np.asarray(
-        made.reference_logprobs(params, b.rows, b.micro_batches), np.float64
+        made.programs.reference_logprobs(params, b.rows, b.micro_batches),
+        np.float64,
       )
       gap = at(made.reference) - at(moved.params)
       kl = np.exp(gap) - 1 - gap

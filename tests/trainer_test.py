@@ -66,7 +66,7 @@ class TrainerTest(absltest.TestCase):
       jax.tree.map(
         lambda x, where: self.assertEqual(x.sharding, where),
         restored,
-        made.shardings,
+        made.programs.shardings,
       )
 
   def test_the_settings_of_the_optimizer_reach_it(self):
@@ -74,8 +74,8 @@ class TrainerTest(absltest.TestCase):
     made = self._trainer({'optim.weight_decay': 0.3})
     params = {'block': {'q': jnp.array([2.0, -1.0])}}
     zeros = jax.tree.map(jnp.zeros_like, params)
-    direction, _ = made.optimizer.update(
-      zeros, made.optimizer.init(params), params
+    direction, _ = made.programs.optimizer.update(
+      zeros, made.programs.optimizer.init(params), params
     )
     np.testing.assert_allclose(direction['block']['q'], [0.6, -0.3], rtol=1e-6)
 

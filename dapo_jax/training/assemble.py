@@ -206,10 +206,15 @@ def _spec(
 ) -> spec_lib.Spec:
   if start:
     return model_folder.spec(start, tokenizer)
+  return random_spec(config, tokenizer.vocab_size)
+
+
+def random_spec(config: FrozenConfigDict, vocab_size: int) -> spec_lib.Spec:
+  """Returns the spec of random weights for so many tokens."""
   c = config.model
   return spec_lib.Spec(
-    vocab_size=tokenizer.vocab_size,
-    vocab_rows=-(-tokenizer.vocab_size // 64) * 64,
+    vocab_size=vocab_size,
+    vocab_rows=-(-vocab_size // 64) * 64,
     layers=c.layers,
     embed_dim=c.embed_dim,
     heads=c.heads,

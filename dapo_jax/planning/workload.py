@@ -1,0 +1,230 @@
+"""How much a rollout step has to do, from a distribution of lengths.
+
+Lengths are log-normal and cut at the longest response. They are drawn with a
+fixed seed, so a plan of the same numbers is the same plan. Host only.
+"""
+
+import heapq
+import json
+import math
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.training import row_plan
+
+# A mean that nobody gives, as a share of the longest: DAPO's responses grow
+# to about 3,000 tokens of 20,480 (arXiv 2503.14476, figure 7).
+_MEAN_FRAC = 1 / 7
+# Minibatches that are planned for the mean of their rows.
+_PLANNED = 4
+
+
+class Lengths(NamedTuple):
+  """What is known of prompts and responses."""
+
+  prompt_tokens: int  # mean
+  response_tokens: float  # mean, before responses are cut off
+  sigma: float  # of the logarithm of a response's tokens
+  longest_tokens: int  # where responses are cut off
+  kept_frac: float  # of drawn prompts, that pass the filter
+
+
+class Sampling(NamedTuple):
+  """What one engine does in a rollout step, means over the step."""
+
+  prompts: float
+  responses: int
+  steps: int  # decode steps until the last response ends
+  live_slots: float  # mean over the steps
+  response_tokens: int
+  # Sum over all tokens of how many tokens each attends to.
+  attended_tokens: float
+
+
+class Learning(NamedTuple):
+  """What the updates of a rollout step go through."""
+
+  minibatches: float
+  # Of each width of rows, micro-batches of a minibatch, a mean.
+  micro_batches: tuple[float, ...]
+  real_tokens: float  # of a minibatch
+  row_tokens: float  # computed for it
+  # Sum over its tokens of how many tokens each attends to.
+  attended_tokens: float
+
+
+def of_config(config: FrozenConfigDict) -> Lengths:
+  """Returns the lengths that the section `plan` describes."""
+  longest = config.rollout.max_response_tokens
+  c = config.plan
+  mean = c.response_tokens_mean or _MEAN_FRAC * longest
+  prompt = c.prompt_tokens_mean or _MEAN_FRAC * config.data.max_prompt_tokens
+  return Lengths(
+    prompt_tokens=max(1, round(prompt)),
+    response_tokens=mean,
+    sigma=c.response_tokens_sigma,
+    longest_tokens=longest,
+    kept_frac=c.kept_frac if config.filter.enabled else 1.0,
+  )
+
+
+def of_metrics(
+  file: str, lengths: Lengths, *, last: int = 20
+) -> tuple[Lengths, Mapping[str, float]]:
+  """Returns the lengths of a run, as its newest steps have them.
+
+  Args:
+    file: its metrics.jsonl.
+    lengths: of its configuration; what the metrics do not say is taken from
+      here: prompts and the spread.
+    last: so many steps are looked at.
+
+  Returns:
+    The lengths, and the means that were read, by the metrics' names.
+
+  Raises:
+    ValueError: there is no such file, or no step in it.
+  """
+  path = pathlib.Path(file)
+  if not path.is_file():
+    raise ValueError(
+      f'--metrics ({file}) must be the metrics.jsonl of a run: there is none'
+    )
+  rows = [json.loads(line) for line in path.read_text().splitlines() if line]
+  names = ('response/length_mean_tokens', 'filter/kept_frac')
+  rows = [row for row in rows if names[0] in row][-last:]
+  if not rows:
+    raise ValueError(f'--metrics ({file}) has no step with {names[0]}')
+  found = {
+    name: statistics.mean(row[name] for row in rows if name in row)
+    for name in names
+    if any(name in row for row in rows)
+  }
+  kept = found.get(names[1], lengths.kept_frac)
+  return (
+    lengths._replace(
+      response_tokens=found[names[0]],
+      # Of nothing kept no number of rounds would be enough.
+      kept_frac=max(kept, 0.01),
+    ),
+    found,
+  )
+
+
+def draw(lengths: Lengths, count: int) -> Int[np.ndarray, ' n']:
+  """Returns the tokens of so many responses."""
+  mu = math.log(lengths.response_tokens) - lengths.sigma**2 / 2
+  drawn = np.random.default_rng(0).lognormal(mu, lengths.sigma, count)
+  return drawn.round().clip(1, lengths.longest_tokens).astype(np.int64)
+
+
+def sampling(
+  config: FrozenConfigDict,
+  lengths: Lengths,
+  *,
+  engines: int,
+  slots: int,
+) -> Sampling:
+  """Returns the work of one engine.
+
+  Args:
+    config: the run's.
+    lengths: of prompts and responses.
+    engines: that share a step's prompts.
+    slots: rows that an engine decodes at a time.
+  """
+  c = config.rollout
+  round_prompts = c.prompts_per_step
+  rounds = 1
+  if config.filter.enabled:
+    round_prompts = math.ceil(c.oversample * c.prompts_per_step)
+    # Rounds are whole; a little less than all is all of it.
+    kept = round_prompts * lengths.kept_frac
+    rounds = max(1, math.ceil(c.prompts_per_step / kept - 1e-6))
+  prompts = rounds * round_prompts / engines
+  count = math.ceil(prompts * c.responses_per_prompt)
+  tokens = draw(lengths, count)
+  steps = _last_end(tokens.tolist(), max(1, slots))
+  return Sampling(
+    prompts=prompts,
+    responses=count,
+    steps=steps,
+    live_slots=float(tokens.sum()) / steps,
+    response_tokens=int(tokens.sum()),
+    attended_tokens=_attended(tokens, lengths.prompt_tokens),
+  )
+
+
+def learning(
+  config: FrozenConfigDict,
+  lengths: Lengths,
+  *,
+  row_tokens: int,
+  micro_batch_rows: int,
+  share_prompts: bool,
+) -> Learning:
+  """Returns the work of a step's updates: the plans that a run would make.
+
+  Raises:
+    ValueError: a response is longer than a row.
+  """
+  size, group = (
+    config.learner.minibatch_prompts,
+    config.rollout.responses_per_prompt,
+  )
+  tokens = draw(lengths, _PLANNED * size * group).reshape(_PLANNED, -1)
+  widths = row_plan.widths(row_tokens)
+  plans = [
+    row_plan.plan(
+      [
+        row_plan.Length(number // group, lengths.prompt_tokens, int(n))
+        for number, n in enumerate(part)
+      ],
+      row_tokens=row_tokens,
+      micro_batch_rows=micro_batch_rows,
+      share_prompts=share_prompts,
+    )
+    for part in tokens
+  ]
+  return Learning(
+    minibatches=config.rollout.prompts_per_step / size,
+    micro_batches=tuple(
+      statistics.mean(plan.widths.count(width) for plan in plans)
+      for width in widths
+    ),
+    real_tokens=statistics.mean(plan.real_tokens for plan in plans),
+    row_tokens=statistics.mean(plan.row_tokens for plan in plans),
+    attended_tokens=_attended(tokens, lengths.prompt_tokens) / _PLANNED
+    + size * group * lengths.prompt_tokens**2 / 2,
+  )
+
+
+def live_context_tokens(lengths: Lengths) -> float:
+  """Returns the tokens that a live row holds, a mean over time.
+
+  A row of n tokens is there for n steps and has half of them on average, so
+  long rows weigh more: E[n^2] / (2 E[n]), and the prompt.
+  """
+  tokens = draw(lengths, 10_000).astype(float)
+  return lengths.prompt_tokens + float((tokens**2).mean() / (2 * tokens.mean()))
+
+
+def _last_end(tokens: Sequence[int], slots: int) -> int:
+  """Returns the step at which the last row ends; a free slot takes the next."""
+  ends: list[int] = []
+  for n in tokens:
+    begin = heapq.heappop(ends) if len(ends) == slots else 0
+    heapq.heappush(ends, begin + n)
+  return max(ends)
+
+
+def _attended(tokens: Int[np.ndarray, '*_'], prompt_tokens: int) -> float:
+  """Returns the sum over response tokens of the tokens each attends to."""
+  n = tokens.astype(float)
+  return float((n * prompt_tokens + n * (n + 1) / 2).sum())

@@ -1,0 +1,147 @@
+"""Tests of `planning.workload`."""
+
+import json
+import pathlib
+import tempfile
+
+import ml_collections
+import numpy as np
+from absl.testing import absltest, parameterized
+
+from configs import base
+from dapo_jax.planning import workload
+
+_LENGTHS = workload.Lengths(
+  prompt_tokens=10,
+  response_tokens=100.0,
+  sigma=0.0,
+  longest_tokens=400,
+  kept_frac=0.5,
+)
+
+
+def _config(changes=None):
+  config = base.get_config()
+  config.update_from_flattened_dict(
+    {
+      'rollout.prompts_per_step': 8,
+      'rollout.responses_per_prompt': 4,
+      'learner.minibatch_prompts': 4,
+      **(changes or {}),
+    }
+  )
+  return ml_collections.FrozenConfigDict(config)
+
+
+class LengthsTest(parameterized.TestCase):
+  def _file(self, text):
+    folder = tempfile.TemporaryDirectory()
+    self.addCleanup(folder.cleanup)
+    file = pathlib.Path(folder.name, 'metrics.jsonl')
+    file.write_text(text)
+    return str(file)
+
+  def test_a_mean_that_is_not_given_is_a_seventh_of_the_longest(self):
+    found = workload.of_config(
+      _config(
+        {'rollout.max_response_tokens': 700, 'data.max_prompt_tokens': 70}
+      )
+    )
+    self.assertEqual((found.response_tokens, found.prompt_tokens), (100, 10))
+
+  def test_without_the_filter_all_are_kept(self):
+    self.assertLess(workload.of_config(_config()).kept_frac, 1)
+    found = workload.of_config(_config({'filter.enabled': False}))
+    self.assertEqual(found.kept_frac, 1)
+
+  def test_drawn_lengths_have_the_mean_and_end_at_the_longest(self):
+    lengths = _LENGTHS._replace(sigma=0.5, longest_tokens=10_000)
+    drawn = workload.draw(lengths, 100_000)
+    self.assertAlmostEqual(drawn.mean(), 100, delta=1)
+    cut = workload.draw(lengths._replace(longest_tokens=120), 1000)
+    self.assertEqual(cut.max(), 120)
+    np.testing.assert_array_equal(drawn, workload.draw(lengths, 100_000))
+
+  def test_metrics_say_what_a_run_has(self):
+    file = self._file(
+      '\n'.join(
+        json.dumps(row)
+        for row in (
+          {'step': 0, 'eval/accuracy_frac': 0.5},
+          {'response/length_mean_tokens': 999.0, 'filter/kept_frac': 1.0},
+          {'response/length_mean_tokens': 50.0, 'filter/kept_frac': 0.2},
+          {'response/length_mean_tokens': 70.0, 'filter/kept_frac': 0.4},
+        )
+      )
+    )
+    found, read = workload.of_metrics(file, _LENGTHS, last=2)
+    self.assertEqual(found.response_tokens, 60)
+    self.assertAlmostEqual(found.kept_frac, 0.3)
+    self.assertEqual(found.prompt_tokens, 10)
+    self.assertEqual(read['response/length_mean_tokens'], 60)
+
+  def test_metrics_without_a_step_are_refused(self):
+    file = self._file('{"step": 0}\n')
+    with self.assertRaisesRegex(ValueError, '--metrics .* has no step'):
+      workload.of_metrics(file, _LENGTHS)
+    with self.assertRaisesRegex(ValueError, 'there is none'):
+      workload.of_metrics(file + '.not', _LENGTHS)
+
+
+class SamplingTest(parameterized.TestCase):
+  def test_rows_of_one_length(self):
+    # A kept share of a half: 2 rounds of 8 prompts over 2 engines are 8
+    # prompts, 32 responses of 100 tokens; 16 slots take them in two goes.
+    found = workload.sampling(_config(), _LENGTHS, engines=2, slots=16)
+    self.assertEqual((found.prompts, found.responses), (8, 32))
+    self.assertEqual(found.steps, 200)
+    self.assertEqual(found.live_slots, 16)
+    # Each token n of a row attends to 10 of the prompt and to n.
+    self.assertEqual(found.attended_tokens, 32 * (10 * 100 + 100 * 101 / 2))
+
+  @parameterized.parameters(
+    # Kept of a round of 16: 8, just what a step takes.
+    (2.0, 0.5, 16),
+    # 12 of a round of 24, and no second one.
+    (3.0, 0.5, 24),
+    # 4 of 16: two rounds.
+    (2.0, 0.25, 32),
+  )
+  def test_rounds_are_whole(self, oversample, kept, prompts):
+    found = workload.sampling(
+      _config({'rollout.oversample': oversample}),
+      _LENGTHS._replace(kept_frac=kept),
+      engines=1,
+      slots=1000,
+    )
+    self.assertEqual(found.prompts, prompts)
+
+  def test_a_slot_that_is_free_takes_the_next_row(self):
+    # Slot 1: 5, then 1 (from 5 on), slot 2: 3, then 4 (from 3 on).
+    self.assertEqual(workload._last_end([5, 3, 4, 1], 2), 7)
+
+
+class LearningTest(absltest.TestCase):
+  def test_rows_of_one_length(self):
+    # A minibatch: 4 prompts of 4 responses, each 9 + 100 places alone. A row
+    # of 436 holds four of them; two rows a micro-batch: two micro-batches.
+    found = workload.learning(
+      _config(),
+      _LENGTHS,
+      row_tokens=436,
+      micro_batch_rows=2,
+      share_prompts=False,
+    )
+    self.assertEqual(found.minibatches, 2)
+    self.assertEqual(found.micro_batches, (2, 0))
+    self.assertEqual(found.real_tokens, 16 * 109)
+    self.assertEqual(found.row_tokens, 2 * 2 * 436)
+
+
+class ContextTest(absltest.TestCase):
+  def test_a_row_has_half_of_its_tokens_on_average(self):
+    self.assertEqual(workload.live_context_tokens(_LENGTHS), 10 + 50)
+
+
+if __name__ == '__main__':
+  absltest.main()
