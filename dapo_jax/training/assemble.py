@@ -22,7 +22,7 @@ from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import capacity
 from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.sampling import limits as limits_lib
-from dapo_jax.training import download, model_folder
+from dapo_jax.training import download, model_folder, sameness
 from dapo_jax.training import prompts as prompts_lib
 
 # Contexts that a model of random weights is built for.
@@ -62,11 +62,16 @@ def build(
     job: the processes of the run; None = this one alone.
 
   Raises:
-    ValueError: for data, a tokenizer or sizes that do not fit together.
+    ValueError: for data, a tokenizer or sizes that do not fit together, or
+      where those of the processes differ.
   """
   workdir, job = pathlib.Path(workdir), job or job_lib.Job()
   train_prompts, eval_prompts = prompts_lib.load(config)
   grader = _grader(config)
+  # Ahead of all that is decided for the data of every process.
+  sameness.check_data(
+    job, train_prompts, eval_prompts, grader=config.reward.grader
+  )
   train_prompts = _winnable(
     config, grader, train_prompts, eval_prompts, workdir, job
   )
@@ -82,6 +87,8 @@ def build(
     max_tokens=config.data.max_prompt_tokens,
     drop=config.data.overlong == 'drop',
   )
+  spec = _spec(config, start, tokenizer)
+  sameness.check_model(job, tokenizer, encode(train_prompts[0]), spec, start)
   devices = jax.devices()
   mesh = mesh_lib.update_mesh(
     devices,
@@ -90,25 +97,9 @@ def build(
     tensor=config.mesh.tensor,
   )
   _check_rows(config, mesh)
-  model = update_model(config, _spec(config, start, tokenizer), mesh)
+  model = update_model(config, spec, mesh)
   shares = shares_lib.of(job, devices, engine_chips=config.sampler.engine_chips)
-  engine_mesh = mesh_lib.engine_mesh(
-    mesh_lib.of_engine(devices, hosts=shares.hosts, process=job.index),
-    tensor=config.sampler.tensor,
-  )
-  engine = engine_lib.Engine(
-    model,
-    tokenizer,
-    engine_mesh,
-    capacity.fitted(
-      model,
-      _limits(config),
-      engine_mesh,
-      cache_gib=config.sampler.cache_gib,
-    ),
-    seed=config.seed,
-    devices=devices,
-  )
+  engine = _engine(config, model, tokenizer, shares, devices)
   return Parts(
     tokenizer=tokenizer,
     train_prompts=train_prompts,
@@ -125,6 +116,30 @@ def build(
     shares=shares,
     engine=engine,
     to_engine=engine.place,
+  )
+
+
+def _engine(
+  config: FrozenConfigDict,
+  model: decoder.Abstract,
+  tokenizer: tokenizers.ChatTokenizer,
+  shares: shares_lib.Shares,
+  devices: Sequence[jax.Device],
+) -> engine_lib.Engine:
+  """Returns the engine that this process has a part of."""
+  mesh = mesh_lib.engine_mesh(
+    mesh_lib.of_engine(devices, hosts=shares.hosts, process=shares.job.index),
+    tensor=config.sampler.tensor,
+  )
+  return engine_lib.Engine(
+    model,
+    tokenizer,
+    mesh,
+    capacity.fitted(
+      model, _limits(config), mesh, cache_gib=config.sampler.cache_gib
+    ),
+    seed=config.seed,
+    devices=devices,
   )
 
 

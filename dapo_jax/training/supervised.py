@@ -24,6 +24,7 @@ from dapo_jax.training import (
   optimizer,
   packing,
   resuming,
+  sameness,
   update,
   update_stats,
 )
@@ -71,6 +72,7 @@ def run(
   folder = pathlib.Path(workdir)
   model_folder = folder / 'model'
   job = guard.job if guard else job_lib.Job()
+  sameness.check_commands(job, 'sft', config)
   tell = print if job.is_first else lambda *_, **__: None
   line = writers.last_line(folder / 'metrics.jsonl') if job.is_first else {}
   if line and 'sft/step_count' not in line:
