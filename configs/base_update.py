@@ -137,8 +137,9 @@ def learner():
     # Let the responses of a group stand behind one copy of their prompt. None =
     # wherever attention can: all but splash, see model.attention.
     share_prompts=config_dict.placeholder(bool),
-    # Packed rows in a forward and backward pass.
-    micro_batch_rows=8,
+    # Packed rows in a forward and backward pass; None = one for each device
+    # that rows are split over, mesh.data x mesh.fsdp.
+    micro_batch_rows=config_dict.placeholder(int),
   )
 
 

@@ -22,16 +22,16 @@ published files, dapo_math_17k and aime24, or JSONL files with `problem` and
 `answer`.
 
 Hardware: parameters and moments in float32 are 366 GiB, their gradient 122
-and the sampler's copy of the parameters come to it; so a slice of a pod, such
-as 16 chips of v5p (95 GiB each) with
+and the sampler's copy of the parameters comes to it; so a slice of a pod. What
+is set here is for v5p, 16 chips or more. What fits another one, and what
+fits it better, is asked before it is rented, docs/planning.md:
 
-  --config.mesh.fsdp=-1 --config.mesh.tensor=4 --config.sampler.tensor=4
+  dapo-jax plan --config=configs/dapo_qwen2p5_32b.py --topology=v5p-256
 
-or 64 of v6e (32 GiB each) with --config.learner.micro_batch_rows=16 as well.
 Each of its machines runs the same command with --distributed, see
-docs/scaling.md. No run of this size has been made; the published script asks
-for 128 GPUs. 400 rollout steps are 6,400 updates; the curves of the paper end
-at 5,000 to 8,000.
+docs/scaling.md and docs/tpu.md. No run of this size has been made; the
+published script asks for 128 GPUs. 400 rollout steps are 6,400 updates; the
+curves of the paper end at 5,000 to 8,000.
 """
 
 import ml_collections
@@ -86,6 +86,11 @@ def get_config(row: str = 'dapo') -> ml_collections.ConfigDict:
   c.rollout.max_response_tokens = 16_384 + 4096
   c.overlong.cache_tokens = 4096
   c.learner.minibatch_prompts = 32
+  # Of 40 query and 8 key heads; an engine is a host, with its four chips.
+  c.mesh.tensor = 4
+  c.sampler.tensor = 4
+  # Beside 15.3 GiB of weights and a share of the state.
+  c.sampler.cache_gib = 60.0
   c.objective.clip_low = 0.2
   # No row has a divergence from the first policy: section 2.3.
   c.objective.kl_coef = 0.0

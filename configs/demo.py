@@ -32,6 +32,7 @@ def get_config() -> ml_collections.ConfigDict:
   c.rollout.oversample = 1.25
   c.rollout.max_response_tokens = 40
   c.overlong.cache_tokens = 8
+  c.learner.micro_batch_rows = 8
   c.learner.minibatch_prompts = 8
   c.learner.pack_tokens = 128
   c.optim.lr = 2e-4

@@ -225,7 +225,7 @@ def _check_update(config: ml_collections.ConfigDict) -> None:
   rows = config.learner.micro_batch_rows
   data, fsdp = config.mesh.data, config.mesh.fsdp
   config_fault.require(
-    -1 in (data, fsdp) or rows % (data * fsdp) == 0,
+    not rows or -1 in (data, fsdp) or rows % (data * fsdp) == 0,
     f'learner.micro_batch_rows ({rows}) must be divisible by mesh.data x '
     f'mesh.fsdp ({data} x {fsdp} = {data * fsdp})',
     'learner.micro_batch_rows',

@@ -118,16 +118,6 @@ class DapoTest(LadderCase):
     file = f'{_ROOT}/configs/dapo_qwen2p5_32b.py'
     self.assert_differences(config.load(file, _SOURCES), _dapo('dapo'), {})
 
-  def test_a_slice_of_64_chips_has_rows_for_each(self):
-    flags = (
-      '--config.mesh.fsdp=16',
-      '--config.mesh.tensor=4',
-      '--config.sampler.tensor=4',
-    )
-    with self.assertRaisesRegex(config.ConfigError, 'micro_batch_rows'):
-      _dapo('dapo', *flags)
-    _dapo('dapo', *flags, '--config.learner.micro_batch_rows=16')
-
 
 class DcpoTest(LadderCase):
   @parameterized.product(method=_METHODS, size=_SIZES)

@@ -14,7 +14,7 @@ from dapo_jax.objective import weighting
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.parallel import placement
 from dapo_jax.rollout import shares
-from dapo_jax.training import minibatches
+from dapo_jax.training import minibatches, row_plan
 
 
 def _groups(count, **options):
@@ -206,8 +206,11 @@ class ProcessesTest(parameterized.TestCase):
     with (
       mock.patch.object(placement, 'row_processes', lambda *_: holders),
       mock.patch.object(placement, 'put_rows', lambda rows, _: rows),
+      mock.patch.object(row_plan, 'plan', wraps=row_plan.plan) as plan,
     ):
       found = fake_jobs.run(3, body)
+    # Once in each process: it is what takes the time.
+    self.assertEqual(plan.call_count, 3 * len(expected))
     for index, batches in enumerate(found):
       is_held = np.array([index in of for of in holders])
       for batch, whole in zip(batches, expected, strict=True):

@@ -363,10 +363,31 @@ class WaitTest(_Test):
     [told] = self.told()
     self.assertIn('process 1 is at its share for 11 s', told)
 
+  def test_one_that_has_parted_is_at_nothing_any_more(self):
+    self.watches[1].doing('its share')
+    self.rounds(2)
+    self.watches[1].part()
+    with self.watches[0].waiting('round 3'):
+      self.rounds(11, 2, 0)
+    self.assertEqual(
+      self.told(),
+      [
+        'process 0 waits for round 3 since 11 s; process 2 is at the start for '
+        '13 s; process 1 has ended'
+      ],
+    )
+
+  def test_nor_does_it_wait(self):
+    with self.watches[1].waiting('round 3'):
+      self.rounds(2)
+      self.watches[1].part()
+      self.rounds(20, 2, 0)
+    self.assertEqual(self.told(), [])
+
   def test_of_many_that_are_waited_for_some_are_named(self):
     said = {i: [7, False, f'place {i}', 3.0] for i in range(1, 20)}
     said[0] = [7, True, 'the end', 30.0]
-    text = watch_lib._waits_text({0: said[0]}, said)
+    text = watch_lib._waits_text({0: said[0]}, said, set())
     self.assertStartsWith(text, 'process 0 waits for the end since 30 s; ')
     self.assertEndsWith(text, 'process 8 is at place 8 for 3 s')
     self.assertLen(text.split('; '), 1 + 8)

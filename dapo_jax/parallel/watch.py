@@ -166,7 +166,7 @@ class Watch:
     if end:
       self._store.put('end', end)
     else:
-      self._tell_waits(said)
+      self._tell_waits(said, gone)
     return end
 
   def _heed_stop(self) -> None:
@@ -175,13 +175,17 @@ class Watch:
       self._stop_seen = True
       self._hooks.stop()
 
-  def _tell_waits(self, said: dict[int, list]) -> None:
-    """Tells who waits for whom, where that is long, and again after as long."""
+  def _tell_waits(self, said: dict[int, list], gone: set[int]) -> None:
+    """Tells who waits for whom, where that is long, and again after as long.
+
+    Those that are gone wait for nobody, and are at nothing any more.
+    """
+    said = {i: s for i, s in said.items() if i not in gone}
     waits = {i: s for i, s in said.items() if s[1] and s[3] > self._quiet_s}
     now = time.monotonic()
     if waits and now - self._told_s > self._quiet_s:
       self._told_s = now
-      self._hooks.tell(_waits_text(waits, said))
+      self._hooks.tell(_waits_text(waits, said, gone))
 
   def _lost_first(self, error: Exception) -> None:
     """Ends this process when the coordinator has not answered for long."""
@@ -252,7 +256,9 @@ def _lost(index: int) -> str:
   )
 
 
-def _waits_text(waits: dict[int, list], said: dict[int, list]) -> str:
+def _waits_text(
+  waits: dict[int, list], said: dict[int, list], gone: set[int]
+) -> str:
   """Returns one line: who waits where and how long, and what others are at."""
   _, _, what, seconds = waits[min(waits)]
   others = [
@@ -260,6 +266,7 @@ def _waits_text(waits: dict[int, list], said: dict[int, list]) -> str:
     for i, s in sorted(said.items())
     if i not in waits
   ]
+  others += [f'process {i} has ended' for i in sorted(gone)]
   numbers = ', '.join(map(str, sorted(waits)))
   who = (
     f'process {numbers} waits'

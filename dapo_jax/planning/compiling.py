@@ -6,7 +6,6 @@ import re
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -378,13 +378,8 @@ def _experience(s: Setup) -> update.Experience:
 
 def _field(s: Setup, dtype: Any) -> jax.ShapeDtypeStruct:
   """Returns the shape of a field of a minibatch's rows, [M, R, T]."""
-  config = s.config
-  rows = config.learner.micro_batch_rows
-  segments = (
-    config.learner.minibatch_prompts * config.rollout.responses_per_prompt
-  )
   return jax.ShapeDtypeStruct(
-    (-(-segments // rows), rows, layout.row_tokens(config)),
+    layout.rows_shape(s.config, s.mesh),
     dtype,
     sharding=mesh_lib.row_sharding(s.mesh, leading_axes=1),
   )

@@ -43,6 +43,22 @@ def load(name: str) -> Callable[[str, records.Prompt], verdicts.Verdict]:
   return functools.partial(_checked, function)
 
 
+def source(name: str) -> str:
+  """Returns the text of the file that has a grader; '' of one that is ours.
+
+  Args:
+    name: what `load` takes, and has taken, or the name of one of ours.
+  """
+  place = name.rpartition(':')[0]
+  if place.endswith('.py'):
+    file = str(pathlib.Path(place).expanduser())
+  else:
+    file = getattr(sys.modules.get(place), '__file__', None) or ''
+  # One that is compiled has no text.
+  text = file.endswith('.py')
+  return pathlib.Path(file).read_text(errors='replace') if text else ''
+
+
 def _module(name: str) -> Any:
   try:
     return importlib.import_module(name)

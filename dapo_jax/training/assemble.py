@@ -20,7 +20,7 @@ from dapo_jax.rewards import gold_check, graders, reward, verifier_pools
 from dapo_jax.rollout import grading
 from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import engine as engine_lib
-from dapo_jax.training import download, layout, model_folder
+from dapo_jax.training import download, layout, model_folder, sameness
 from dapo_jax.training import prompts as prompts_lib
 
 # Contexts that a model of random weights is built for.
@@ -60,11 +60,16 @@ def build(
     job: the processes of the run; None = this one alone.
 
   Raises:
-    ValueError: for data, a tokenizer or sizes that do not fit together.
+    ValueError: for data, a tokenizer or sizes that do not fit together, or
+      where those of the processes differ.
   """
   workdir, job = pathlib.Path(workdir), job or job_lib.Job()
   train_prompts, eval_prompts = prompts_lib.load(config)
   grader = _grader(config)
+  # Ahead of all that is decided for the data of every process.
+  sameness.check_data(
+    job, train_prompts, eval_prompts, grader=config.reward.grader
+  )
   train_prompts = _winnable(
     config, grader, train_prompts, eval_prompts, workdir, job
   )
@@ -80,9 +85,11 @@ def build(
     max_tokens=config.data.max_prompt_tokens,
     drop=config.data.overlong == 'drop',
   )
+  spec = _spec(config, start, tokenizer)
+  sameness.check_model(job, tokenizer, encode(train_prompts[0]), spec, start)
   devices = jax.devices()
   mesh = layout.update_mesh(config, devices)
-  model = layout.update_model(config, _spec(config, start, tokenizer), mesh)
+  model = layout.update_model(config, spec, mesh)
   shares = shares_lib.of(job, devices, engine_chips=config.sampler.engine_chips)
   engine_mesh, limits = layout.engine(config, model, devices, shares)
   engine = engine_lib.Engine(

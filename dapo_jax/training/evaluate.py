@@ -13,7 +13,13 @@ from dapo_jax.model import decoder
 from dapo_jax.parallel import job as job_lib
 from dapo_jax.rollout import collect, grading, sharing
 from dapo_jax.sampling import scheduler, stop_strings, token_choice
-from dapo_jax.training import assemble, checkpoint, resuming, run_folder
+from dapo_jax.training import (
+  assemble,
+  checkpoint,
+  resuming,
+  run_folder,
+  sameness,
+)
 
 
 class Protocol(NamedTuple):
@@ -43,11 +49,16 @@ def run(
     config: the run's.
     workdir: its folder.
     job: the processes, of which the first prints; None = this one alone.
+
+  Raises:
+    ValueError: there is nothing to evaluate, or the processes differ.
   """
   folder, job = pathlib.Path(workdir), job or job_lib.Job()
+  sameness.check_commands(job, 'eval', config)
   with checkpoint.open_store(
     folder, keep=None, folder=config.checkpoint.folder, read_only=True, job=job
   ) as store:
+    sameness.check_checkpoint(job, store.latest_step())
     if not config.model.path and store.latest_step() is None:
       raise ValueError(
         f'there is nothing to evaluate: {store.folder} holds no whole '

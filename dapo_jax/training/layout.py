@@ -24,6 +24,35 @@ def row_tokens(config: FrozenConfigDict) -> int:
   return config.learner.pack_tokens or longest
 
 
+def micro_batch_rows(config: FrozenConfigDict, mesh: Mesh) -> int:
+  """Returns the rows of a micro-batch: as asked, or one a shard of them.
+
+  Raises:
+    ValueError: where they do not split evenly.
+  """
+  shards = mesh_lib.row_shards(mesh)
+  rows = config.learner.micro_batch_rows or shards
+  if rows % shards:
+    raise ValueError(
+      f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
+      'devices that rows are split over (mesh.data x mesh.fsdp); change '
+      '--config.learner.micro_batch_rows or --config.mesh.fsdp'
+    )
+  return rows
+
+
+def rows_shape(config: FrozenConfigDict, mesh: Mesh) -> tuple[int, int, int]:
+  """Returns the shape of a minibatch's packed rows, (M, R, T).
+
+  It has room for a row for each of the responses.
+  """
+  rows = micro_batch_rows(config, mesh)
+  responses = (
+    config.learner.minibatch_prompts * config.rollout.responses_per_prompt
+  )
+  return -(-responses // rows), rows, row_tokens(config)
+
+
 def shares_prompts(config: FrozenConfigDict, mesh: Mesh) -> bool:
   """Returns whether responses are packed behind one copy of their prompt."""
   return row_attention.shares_prompts(
@@ -47,13 +76,7 @@ def update_mesh(
     fsdp=config.mesh.fsdp,
     tensor=config.mesh.tensor,
   )
-  rows, shards = config.learner.micro_batch_rows, mesh_lib.row_shards(mesh)
-  if rows % shards:
-    raise ValueError(
-      f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
-      'devices that rows are split over (mesh.data x mesh.fsdp); change '
-      '--config.learner.micro_batch_rows or --config.mesh.fsdp'
-    )
+  micro_batch_rows(config, mesh)  # or it is told now
   return mesh
 
 

@@ -37,6 +37,7 @@ from dapo_jax.training import (
   profiling,
   resuming,
   run_folder,
+  sameness,
   update_stats,
 )
 from dapo_jax.training import outlets as outlets_lib
@@ -66,6 +67,7 @@ def train(
   """
   folder = pathlib.Path(workdir)
   job = guard.job if guard else job_lib.Job()
+  sameness.check_commands(job, 'train', config)
   if job.is_first:
     run_folder.check(folder)
   token_loss = losses.policy_loss(config)

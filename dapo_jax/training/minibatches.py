@@ -24,13 +24,16 @@ def pack_groups(
   The responses of a minibatch are its segments, in the order of the groups.
   All processes plan all rows, and each fills those that its devices hold.
   """
-  size = config.learner.minibatch_prompts
-  holders = placement.row_processes(config.learner.micro_batch_rows, mesh)
+  shape = layout.rows_shape(config, mesh)
+  holders = placement.row_processes(shape[1], mesh)
   held = {r for r, of in enumerate(holders) if shares.job.index in of}
-  groups = _delivered(groups, config, mesh, shares)
+  parts = split(groups, size=config.learner.minibatch_prompts)
+  plans = [_plan(part, config, mesh) for part in parts]
+  parts = _delivered(parts, plans, holders, shares)
   batches = []
-  for part in split(groups, size=size):
-    packed = packing.pack(
+  for part, plan in zip(parts, plans, strict=True):
+    packed = packing.planned(
+      plan,
       segments(
         part,
         aggregation=config.objective.aggregation,
@@ -38,43 +41,51 @@ def pack_groups(
         mask_truncated=config.overlong.truncated == 'masked',
         count_masked=config.objective.count_masked,
       ),
-      row_tokens=layout.row_tokens(config),
-      micro_batch_rows=config.learner.micro_batch_rows,
-      max_segments=size * config.rollout.responses_per_prompt,
-      share_prompts=layout.shares_prompts(config, mesh),
+      shape=shape,
       held=held,
     )
-    rows = placement.put_rows(packed.rows, mesh)
-    batches.append(packed._replace(rows=rows))
+    on_mesh = placement.put_rows(packed.rows, mesh)
+    batches.append(packed._replace(rows=on_mesh))
   return batches
 
 
+def _plan(
+  part: Sequence[records.Group], config: FrozenConfigDict, mesh: Mesh
+) -> row_plan.Plan:
+  """Returns the plan of a minibatch."""
+  return row_plan.plan(
+    _lengths(part),
+    row_tokens=layout.row_tokens(config),
+    micro_batch_rows=layout.micro_batch_rows(config, mesh),
+    share_prompts=layout.shares_prompts(config, mesh),
+  )
+
+
+def _lengths(part: Sequence[records.Group]) -> list[row_plan.Length]:
+  """Returns the lengths of a minibatch's segments."""
+  return [
+    row_plan.Length(g.draw.ordinal, len(g.prompt_tokens), len(r.tokens))
+    for g in part
+    for r in g.responses
+  ]
+
+
 def _delivered(
-  groups: Sequence[records.Group],
-  config: FrozenConfigDict,
-  mesh: Mesh,
+  parts: Sequence[Sequence[records.Group]],
+  plans: Sequence[row_plan.Plan],
+  holders: Sequence[set[int]],
   shares: shares_lib.Shares,
-) -> list[records.Group]:
-  """Returns the groups with the tokens of the rows that this process holds."""
+) -> list[list[records.Group]]:
+  """Returns minibatches with the tokens of the rows that this process holds."""
   if shares.job.count == 1:
-    return list(groups)
-  holders = placement.row_processes(config.learner.micro_batch_rows, mesh)
-  found = []
-  for part in split(groups, size=config.learner.minibatch_prompts):
-    lengths = [
-      row_plan.Length(g.draw.ordinal, len(g.prompt_tokens), len(r.tokens))
-      for g in part
-      for r in g.responses
-    ]
-    plan = row_plan.plan(
-      lengths,
-      row_tokens=layout.row_tokens(config),
-      micro_batch_rows=config.learner.micro_batch_rows,
-      share_prompts=layout.shares_prompts(config, mesh),
-    )
-    needs = iter(delivery.needs(plan, lengths, holders))
-    found += [[next(needs) for _ in g.responses] for g in part]
-  return delivery.delivered(groups, found, shares)
+    return [list(part) for part in parts]
+  needs = []
+  for part, plan in zip(parts, plans, strict=True):
+    of_part = iter(delivery.needs(plan, _lengths(part), holders))
+    needs += [[next(of_part) for _ in g.responses] for g in part]
+  flat = [group for part in parts for group in part]
+  whole = iter(delivery.delivered(flat, needs, shares))
+  return [[next(whole) for _ in part] for part in parts]
 
 
 def metrics(

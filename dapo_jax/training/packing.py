@@ -65,7 +65,6 @@ def pack(
   micro_batch_rows: int,
   max_segments: int,
   share_prompts: bool,
-  held: Container[int] | None = None,
 ) -> Packed:
   """Returns the segments packed into rows: a plan, filled.
 
@@ -79,28 +78,40 @@ def pack(
     micro_batch_rows: R.
     max_segments: most segments that a minibatch can have.
     share_prompts: see `row_plan.plan`.
-    held: rows of a micro-batch that this process trains, and that are filled;
-      None = all.
 
   Raises:
     ValueError: when a prompt and one response are longer than a row.
   """
-  lengths = [length(s) for s in segments]
   plan = row_plan.plan(
-    lengths,
+    [length(s) for s in segments],
     row_tokens=row_tokens,
     micro_batch_rows=micro_batch_rows,
     share_prompts=share_prompts,
   )
   most = -(-max_segments // micro_batch_rows)
+  shape = (most, micro_batch_rows, row_tokens)
+  return planned(plan, segments, shape=shape, held=range(micro_batch_rows))
+
+
+def planned(
+  plan: row_plan.Plan,
+  segments: Sequence[Segment],
+  *,
+  shape: tuple[int, int, int],
+  held: Container[int],
+) -> Packed:
+  """Returns the segments packed by a plan of their lengths.
+
+  Args:
+    plan: where they stand.
+    segments: of a minibatch, those of rows that are not `held` by their
+      lengths alone.
+    shape: of the rows, [M, R, T].
+    held: rows of a micro-batch that this process trains, and that are filled.
+  """
   return Packed(
-    fill(
-      plan,
-      segments,
-      shape=(most, micro_batch_rows, row_tokens),
-      held=range(micro_batch_rows) if held is None else held,
-    ),
-    places=row_plan.places(plan, lengths),
+    fill(plan, segments, shape=shape, held=held),
+    places=row_plan.places(plan, [length(s) for s in segments]),
     micro_batches=len(plan.widths),
     real_tokens=plan.real_tokens,
     row_tokens=plan.row_tokens,

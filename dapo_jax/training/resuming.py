@@ -83,6 +83,7 @@ def build(
   """
   if job.is_first:
     _check_not_lost(workdir, store, every_steps)
+  sameness.check_checkpoint(job, store.latest_step())
   workdir = run_folder.of_process(workdir, job)
   changes = store.changes_since_saved(config.to_dict())
   bring_tokenizer(config, workdir, store.saved_origin())
@@ -96,7 +97,6 @@ def build(
     tokenizer_file=trained and trained.read_bytes(),
     model=parts.model.spec,
   )
-  sameness.check(config, parts, now)
   return parts, changes + store.begin_from(
     now, may_change_data=config.checkpoint.allow_changed_data
   )

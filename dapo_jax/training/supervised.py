@@ -25,6 +25,7 @@ from dapo_jax.training import (
   optimizer,
   packing,
   resuming,
+  sameness,
   update,
   update_stats,
 )
@@ -72,6 +73,7 @@ def run(
   folder = pathlib.Path(workdir)
   model_folder = folder / 'model'
   job = guard.job if guard else job_lib.Job()
+  sameness.check_commands(job, 'sft', config)
   tell = print if job.is_first else lambda *_, **__: None
   line = writers.last_line(folder / 'metrics.jsonl') if job.is_first else {}
   if line and 'sft/step_count' not in line:
@@ -305,7 +307,7 @@ def _batch(trainer: trainer_lib.Trainer, step: int) -> packing.Packed:
   packed = packing.pack(
     segments,
     row_tokens=layout.row_tokens(config),
-    micro_batch_rows=config.learner.micro_batch_rows,
+    micro_batch_rows=layout.micro_batch_rows(config, parts.mesh),
     max_segments=count,
     share_prompts=False,
   )
