@@ -59,13 +59,18 @@ def define_flag(flag_values: flags.FlagValues) -> None:
 
 
 def parse(
-  args: Sequence[str], flag_values: flags.FlagValues
+  args: Sequence[str],
+  flag_values: flags.FlagValues,
+  *,
+  unneeded: Sequence[str] = (),
 ) -> tuple[ml_collections.FrozenConfigDict, list[str]]:
   """Returns the configuration that a command line asks for, and what is left.
 
   Args:
     args: the arguments after the command's name.
     flag_values: the command's other flags; they are set from `args`.
+    unneeded: keys that name a file which this command does not read: they may
+      stay '', and say so then.
 
   Returns:
     The configuration, checked and frozen, and the arguments that are no flags.
@@ -83,6 +88,9 @@ def parse(
   config = _read_file(file, flag_values)
   for path, text in overrides:
     _override(config, path, text)
+  for path in unneeded:
+    if not config[path]:
+      config.update_from_flattened_dict({path: f'no {path} is needed'})
   config_rules.validate(config)
   return ml_collections.FrozenConfigDict(config), rest
 

@@ -17,7 +17,7 @@ from absl import flags
 
 import dapo_jax
 from dapo_jax import config as config_lib
-from dapo_jax import data_command, model_commands, run_commands
+from dapo_jax import data_command, model_commands, plan_command, run_commands
 
 # What a disk says that is full, or a file that may not be touched.
 _REFUSED = (
@@ -37,7 +37,8 @@ class _Command(NamedTuple):
   usage: str
   summary: str
   define_flags: Callable[[flags.FlagValues], None]
-  run: Callable[[Sequence[str], flags.FlagValues], None]
+  # Returns the exit status, None = 0.
+  run: Callable[[Sequence[str], flags.FlagValues], int | None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,8 +131,7 @@ def _dispatch(args: list[str]) -> int:
   if {'--help', '-h'} & set(args[1:]):
     print(_command_help(command, flag_values))
     return 0
-  command.run(args[1:], flag_values)
-  return 0
+  return command.run(args[1:], flag_values) or 0
 
 
 def _raised_here(error: ValueError) -> bool:
@@ -223,6 +223,12 @@ _COMMANDS = {
     'Prepare problems: a data set of the papers, integer answers.',
     data_command.define,
     data_command.run,
+  ),
+  'plan': _Command(
+    plan_command.USAGE,
+    'Compile a job for a TPU slice that is not there: does it fit?',
+    plan_command.define,
+    plan_command.run,
   ),
 }
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from dapo_jax.planning import programs
+from dapo_jax.planning import step_programs as programs
 
 # "Used 25.31G of 15.75G hbm", or "temporaries (34.61G) exceeds available HBM".
 _USED_HBM = re.compile(

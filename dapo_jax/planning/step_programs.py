@@ -14,38 +14,23 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from ml_collections import FrozenConfigDict
 
-from dapo_jax.model import decoder
-from dapo_jax.model import spec as spec_lib
-from dapo_jax.parallel import job as job_lib
 from dapo_jax.parallel import mesh as mesh_lib
-from dapo_jax.rollout import shares as shares_lib
-from dapo_jax.sampling import decode, insertion, pages
+from dapo_jax.planning import job_shapes
+from dapo_jax.sampling import insertion, pages
 from dapo_jax.sampling import limits as limits_lib
-from dapo_jax.sampling import programs as sampling_programs
 from dapo_jax.training import (
   layout,
-  losses,
-  packing,
   row_plan,
-  update,
   update_programs,
 )
 
 ROLLOUT, UPDATE = 'rollout', 'update'
-_FLOAT_ROWS = ('is_response', 'token_weight', 'logp_sampler')
-
-
-class Setup(NamedTuple):
-  """A configuration on devices: where it is computed, and by what."""
-
-  config: FrozenConfigDict
-  model: decoder.Abstract
-  mesh: Mesh
-  engine_mesh: Mesh
-  limits: limits_lib.Limits
-  shares: shares_lib.Shares
-  learning: update_programs.UpdatePrograms
-  sampling: sampling_programs.Programs
+# What is held whatever is done.
+STATE = ('params', 'moments', 'critic', 'reference')
+MOVING = ('policy in the type of sampling', 'policy to the engines')
+DECODE = 'decode chunk'
+INSERTED = insertion.WIDTHS[-1]
+INSERTION = f'insertion of {INSERTED} slots'
 
 
 class Program(NamedTuple):
@@ -59,48 +44,15 @@ class Program(NamedTuple):
   mesh: Mesh
   # What each loop goes through whose trip count is an argument, in order.
   loops: tuple[str, ...]
-  # Names of what is held beside, see `held_bytes`.
+  # Names of what is held beside, see `job_shapes.held_bytes`.
   beside: tuple[str, ...]
+  # Devices that share its products; None = all of the mesh.
+  sharing: int | None = None
 
 
-def setup(
-  config: FrozenConfigDict,
-  spec: spec_lib.Spec,
-  devices: Sequence[jax.Device],
-) -> Setup:
-  """Returns how a configuration is computed on these devices.
-
-  Raises:
-    ValueError: where it does not fit them, as a run would say.
-  """
-  mesh = layout.update_mesh(config, devices)
-  model = layout.update_model(config, spec, mesh)
-  processes = len({device.process_index for device in devices})
-  shares = shares_lib.of(
-    job_lib.Job(0, processes), devices, engine_chips=config.sampler.engine_chips
-  )
-  engine_mesh, limits = layout.engine(config, model, devices, shares)
-  learning = update_programs.make(
-    config,
-    model,
-    mesh,
-    losses.policy_loss(config),
-    temperature=config.rollout.temperature,
-    with_critic=config.advantage.estimator == 'gae',
-  )
-  sampling = sampling_programs.make(
-    model,
-    limits,
-    engine_mesh,
-    eos_ids=(spec.vocab_size - 1,),
-    engines=mesh_lib.engines_mesh(devices, engine_mesh),
-  )
-  return Setup(
-    config, model, mesh, engine_mesh, limits, shares, learning, sampling
-  )
-
-
-def all_of(s: Setup, *, prompt_tokens: Sequence[int]) -> list[Program]:
+def all_of(
+  s: job_shapes.Setup, *, prompt_tokens: Sequence[int]
+) -> list[Program]:
   """Returns the programs of a rollout step, in its order.
 
   Args:
@@ -110,41 +62,10 @@ def all_of(s: Setup, *, prompt_tokens: Sequence[int]) -> list[Program]:
   return [*_rollout(s, prompt_tokens), *update_phase(s)]
 
 
-def held_bytes(s: Setup) -> dict[str, int]:
-  """Returns what a device holds of each thing that outlives a program, [B].
-
-  'params' and 'moments' of the policy as it is trained, 'critic' (a state of
-  its own), 'reference', 'engine params', 'slots', and 'rows': all minibatches
-  of a step, with what is known of their tokens.
-  """
-  state = update_programs.abstract_state(s.learning)
-  config = s.config
-  minibatches = config.rollout.prompts_per_step / (
-    config.learner.minibatch_prompts
-  )
-  return {
-    'params': device_bytes(state.params),
-    'moments': device_bytes(state.opt_state),
-    'critic': device_bytes(state.critic),
-    'reference': device_bytes(_policy_params(s)) if _has_reference(s) else 0,
-    'engine params': device_bytes(_engine_params(s)),
-    'slots': device_bytes(_slots(s)),
-    'rows': round(minibatches * device_bytes((_rows(s), _experience(s)))),
-  }
-
-
-def device_bytes(shapes: Any) -> int:
-  """Returns what one device holds of arrays, [B]."""
-  return sum(
-    int(np.prod(x.sharding.shard_shape(x.shape))) * x.dtype.itemsize
-    for x in jax.tree.leaves(shapes)
-  )
-
-
-def update_phase(s: Setup) -> list[Program]:
+def update_phase(s: job_shapes.Setup) -> list[Program]:
   """Returns the programs that learn from a filled step."""
   state = update_programs.abstract_state(s.learning)
-  rows, known = _rows(s), _experience(s)
+  rows, known = job_shapes.rows(s), job_shapes.experience(s)
   count, rate = _scalar(s.mesh, jnp.int32), _scalar(s.mesh, jnp.float32)
   loops = row_loops(s.config)
   policy, rest = ('params', 'moments'), ('critic', 'reference', 'rows')
@@ -164,12 +85,12 @@ def update_phase(s: Setup) -> list[Program]:
       beside=('moments', *rest),
     )
   ]
-  if _has_reference(s):
+  if job_shapes.has_reference(s):
     found.append(
       one(
         'reference log-probs',
         s.learning.reference_logprobs,
-        _policy_params(s),
+        job_shapes.policy_params(s),
         rows,
         count,
         beside=(*policy, 'critic', 'rows'),
@@ -200,29 +121,35 @@ def update_phase(s: Setup) -> list[Program]:
   return found
 
 
+def prefill_name(prompt_tokens: int) -> str:
+  """Returns the name of the program that prefills a prompt."""
+  return f'prefill of {limits_lib.bucket_tokens(prompt_tokens)} tokens'
+
+
 def row_loops(config: FrozenConfigDict) -> tuple[str, ...]:
   """Returns what the loops of a program over packed rows go through."""
   widths = row_plan.widths(layout.row_tokens(config))
   return tuple(f'micro-batches of {width} tokens a row' for width in widths)
 
 
-def _rollout(s: Setup, prompt_tokens: Sequence[int]) -> list[Program]:
+def _rollout(
+  s: job_shapes.Setup, prompt_tokens: Sequence[int]
+) -> list[Program]:
   """Returns the programs that move the policy and sample from it."""
-  params, slots = _engine_params(s), _slots(s)
-  state = ('params', 'moments', 'critic', 'reference')
+  params, slots = job_shapes.engine_params(s), job_shapes.slots(s)
   one = lambda name, jitted, args, kwargs, loops, beside: Program(
     name, ROLLOUT, jitted, args, kwargs, s.engine_mesh, loops, beside
   )
   buckets = sorted({limits_lib.bucket_tokens(n) for n in prompt_tokens})
   prefills = [
     one(
-      f'prefill of {bucket} tokens',
+      prefill_name(bucket),
       s.sampling.prefill,
       (params, jax.ShapeDtypeStruct((bucket,), jnp.int32), _count()),
       {},
       ('parts',) if bucket > s.limits.prefill_tokens else (),
-      (*state, 'slots'),
-    )
+      (*STATE, 'slots'),
+    )._replace(sharing=s.engine_mesh.shape['tensor'])
     for bucket in buckets
   ]
   with jax.set_mesh(s.engine_mesh):
@@ -234,15 +161,15 @@ def _rollout(s: Setup, prompt_tokens: Sequence[int]) -> list[Program]:
     *_moving(s),
     *prefills,
     one(
-      'insertion of 16 slots',
+      INSERTION,
       s.sampling.insert_group,
       (),
       {'state': slots, 'prefix': prefix, 'samples': _samples(s, sizes)},
       (),
-      (*state, 'engine params'),
+      (*STATE, 'engine params'),
     ),
     one(
-      'decode chunk',
+      DECODE,
       s.sampling.chunk,
       (params,),
       {
@@ -252,12 +179,12 @@ def _rollout(s: Setup, prompt_tokens: Sequence[int]) -> list[Program]:
         'attend_blocks': _blocks(s),
       },
       ('steps',),
-      state,
+      STATE,
     ),
   ]
 
 
-def _moving(s: Setup) -> list[Program]:
+def _moving(s: job_shapes.Setup) -> list[Program]:
   """Returns the two programs that bring the policy to all engines."""
   params = update_programs.abstract_state(s.learning).params
   prepared = jax.eval_shape(s.sampling.prepare, params)
@@ -266,7 +193,7 @@ def _moving(s: Setup) -> list[Program]:
   moved = jax.tree.map(_as_seen_by, places, s.sampling.params_everywhere)
   return [
     Program(
-      'policy in the type of sampling',
+      MOVING[0],
       ROLLOUT,
       s.sampling.prepare,
       (params,),
@@ -276,19 +203,19 @@ def _moving(s: Setup) -> list[Program]:
       ('moments', 'critic', 'reference'),
     ),
     Program(
-      'policy to the engines',
+      MOVING[1],
       ROLLOUT,
       jax.jit(lambda x: x, out_shardings=s.sampling.params_everywhere),
-      (_placed(prepared, moved),),
+      (job_shapes.placed(prepared, moved),),
       {},
       mesh_lib.engines_mesh([*s.mesh.devices.flat], s.engine_mesh),
       (),
-      ('params', 'moments', 'critic', 'reference'),
+      STATE,
     ),
   ]
 
 
-def _prepared_places(s: Setup, prepared: Any) -> Any:
+def _prepared_places(s: job_shapes.Setup, prepared: Any) -> Any:
   """Returns where the prepared weights are: as the trained ones."""
   trained = mesh_lib.shardings(
     s.model.shapes, s.model.logical_axes, s.mesh, mesh_lib.UPDATE_RULES
@@ -321,17 +248,9 @@ def _as_seen_by(where: NamedSharding, there: NamedSharding) -> NamedSharding:
   return NamedSharding(mesh, where.spec, _logical_device_ids=ids)
 
 
-def _engine_params(s: Setup) -> Any:
-  return sampling_programs.params_shapes(s.sampling, s.model.shapes)
-
-
-def _slots(s: Setup) -> decode.DecodeState:
-  return sampling_programs.state_shapes(s.model, s.limits, s.engine_mesh)
-
-
-def _samples(s: Setup, sizes: pages.Sizes) -> insertion.Samples:
+def _samples(s: job_shapes.Setup, sizes: pages.Sizes) -> insertion.Samples:
   nowhere = insertion.nowhere(
-    insertion.WIDTHS[-1],
+    INSERTED,
     slots=s.limits.slots,
     pages=np.zeros(sizes.row_pages, np.int32),
   )
@@ -339,55 +258,11 @@ def _samples(s: Setup, sizes: pages.Sizes) -> insertion.Samples:
   return padded if s.limits.cache == 'paged' else padded._replace(pages=None)
 
 
-def _blocks(s: Setup) -> int | None:
+def _blocks(s: job_shapes.Setup) -> int | None:
   """Returns of how many blocks a step reads whole rows; None of pages."""
   if s.limits.cache == 'paged':
     return None
   return limits_lib.blocks_for(s.limits, limits_lib.cache_tokens(s.limits))
-
-
-def _policy_params(s: Setup) -> Any:
-  """Returns the shapes of a policy without a value head, as it is trained."""
-  places = mesh_lib.shardings(
-    s.model.shapes, s.model.logical_axes, s.mesh, mesh_lib.UPDATE_RULES
-  )
-  return _placed(s.model.shapes, places)
-
-
-def _has_reference(s: Setup) -> bool:
-  return losses.needs_reference(s.config)
-
-
-def _rows(s: Setup) -> packing.Rows:
-  kinds = [
-    jnp.float32 if name in _FLOAT_ROWS else jnp.int32
-    for name in packing.Rows._fields
-  ]
-  return packing.Rows(*(_field(s, kind) for kind in kinds))
-
-
-def _experience(s: Setup) -> update.Experience:
-  field = _field(s, jnp.float32)
-  known = update.Experience(field, field)
-  if _has_reference(s):
-    known = known._replace(logp_ref=field)
-  if s.learning.critic is not None:
-    known = known._replace(value_old=field, returns=field)
-  return known
-
-
-def _field(s: Setup, dtype: Any) -> jax.ShapeDtypeStruct:
-  """Returns the shape of a field of a minibatch's rows, [M, R, T]."""
-  return jax.ShapeDtypeStruct(
-    layout.rows_shape(s.config, s.mesh),
-    dtype,
-    sharding=mesh_lib.row_sharding(s.mesh, leading_axes=1),
-  )
-
-
-def _placed(shapes: Any, places: Any) -> Any:
-  one = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-  return jax.tree.map(one, shapes, places)
 
 
 def _scalar(mesh: Mesh, dtype: Any) -> jax.ShapeDtypeStruct:

@@ -1,0 +1,173 @@
+"""What would fit, and what is fastest of it: other meshes and policies.
+
+The update and the rollout are looked at apart, for they share no program. Of
+the update's meshes every policy of rematerialisation is compiled, from the one
+that recomputes least on, until one fits: those after it only cost more. An
+engine's memory is known from shapes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ml_collections
+from ml_collections import FrozenConfigDict
+
+from dapo_jax.model import spec as spec_lib
+from dapo_jax.planning import (
+  estimate,
+  job_plan,
+  step_programs,
+  step_time,
+  topology,
+  workload,
+)
+
+# From what recomputes least to what holds least.
+_REMATS = ('dots', 'attention', 'full', 'offload')
+_TENSORS = (1, 2, 4, 8, 16)
+# What an engine keeps free for its programs, of a chip's memory.
+_SPARE_FRAC = 0.05
+
+
+class Choice(NamedTuple):
+  """One way to set a phase up."""
+
+  flags: Mapping[str, Any]  # by key of the configuration
+  bytes: int  # that a chip holds at its most; 0 = not even known
+  time: estimate.Range | None  # of the phase in a rollout step
+  why_not: str  # '' where it fits
+
+
+# Tells what is tried: (its flags, how many were before).
+OnChoice = Callable[[Mapping[str, Any], int], None]
+
+
+def updates(
+  config: FrozenConfigDict,
+  spec: spec_lib.Spec,
+  slices: topology.Topology,
+  lengths: workload.Lengths,
+  *,
+  on_choice: OnChoice | None = None,
+) -> list[Choice]:
+  """Returns ways to set the update up, those that fit first, the fastest first.
+
+  Args:
+    config: the run's; its mesh and policy are replaced.
+    spec: the model.
+    slices: the devices.
+    lengths: of prompts and responses.
+    on_choice: see `OnChoice`.
+  """
+  found: list[Choice] = []
+  for tensor in _TENSORS:
+    for remat in _REMATS:
+      flags = {
+        'mesh.data': slices.slices,
+        'mesh.fsdp': -1,
+        'mesh.tensor': tensor,
+        'model.remat': remat,
+        'learner.micro_batch_rows': None,
+      }
+      if on_choice:
+        on_choice(flags, len(found))
+      choice = _update(with_flags(config, flags), spec, slices, lengths, flags)
+      if choice is None:
+        break  # no such mesh, whatever the policy
+      found.append(choice)
+      if not choice.why_not:
+        break
+  return _ranked(found)
+
+
+def engines(
+  config: FrozenConfigDict,
+  spec: spec_lib.Spec,
+  slices: topology.Topology,
+  lengths: workload.Lengths,
+) -> list[Choice]:
+  """Returns ways to set the engines up, as `updates` does of the update.
+
+  Nothing is compiled: a twentieth of a chip is left to the programs.
+  """
+  found = []
+  for flags in _engine_flags(slices):
+    choice = _engine(config, spec, slices, lengths, flags)
+    if choice is not None:
+      found.append(choice)
+  return _ranked(found)
+
+
+def with_flags(
+  config: FrozenConfigDict, flags: Mapping[str, Any]
+) -> FrozenConfigDict:
+  """Returns the configuration with other values."""
+  changed = ml_collections.ConfigDict(config)
+  with changed.ignore_type():
+    changed.update_from_flattened_dict(dict(flags))
+  return FrozenConfigDict(changed)
+
+
+def _update(config, spec, slices, lengths, flags) -> Choice | None:
+  """Returns the update of a configuration; None of a mesh that is refused."""
+  try:
+    plan = job_plan.make(config, spec, slices, lengths, only=('update',))
+  except ValueError:
+    return None
+  (report,), (phase,) = plan.programs, plan.phases
+  if report.fault is not None:
+    needed = report.fault.needed_bytes or 0
+    why = 'memory' if report.fault.kind == 'hbm' else report.fault.text
+    return Choice(flags, needed and phase.bytes, None, why)
+  time = step_time.of_plan(plan).programs['update']
+  return Choice(flags, phase.bytes, time, '' if phase.fits else 'memory')
+
+
+def _engine_flags(slices: topology.Topology) -> Iterator[dict[str, Any]]:
+  host = slices.devices // slices.hosts
+  for hosts in (1, 2, 4, 8):
+    chips = host * hosts
+    if hosts > slices.hosts or slices.devices % chips:
+      continue
+    for tensor in _TENSORS:
+      if chips % tensor == 0:
+        yield {'sampler.engine_chips': chips, 'sampler.tensor': tensor}
+
+
+def _engine(config, spec, slices, lengths, flags) -> Choice | None:
+  """Returns the rollout of a configuration; None of one that is refused."""
+  free = flags | {'sampler.cache_gib': None}
+  try:
+    plan = job_plan.make(
+      with_flags(config, free), spec, slices, lengths, compiles=False
+    )
+  except ValueError:
+    return None
+  limit = round(slices.chip.hbm_gib * 2**30)
+  others = sum(
+    plan.held[name] for name in (*step_programs.STATE, 'engine params')
+  )
+  left = limit - others - round(_SPARE_FRAC * limit)
+  gib = min(left, plan.held['slots']) / 2**30
+  if gib <= 0:
+    return Choice(flags, others, None, 'memory')
+  flags = flags | {'sampler.cache_gib': int(10 * gib) / 10}
+  try:
+    plan = job_plan.make(
+      with_flags(config, flags), spec, slices, lengths, compiles=False
+    )
+  except ValueError:
+    return Choice(flags, others, None, 'memory')
+  time = step_time.of_plan(plan).rollout
+  return Choice(flags, others + plan.held['slots'], time, '')
+
+
+def _ranked(found: Sequence[Choice]) -> list[Choice]:
+  """Returns choices with the fastest first, and those that do not fit last."""
+  return sorted(
+    found,
+    key=lambda c: (
+      bool(c.why_not),
+      c.time.low_s * c.time.high_s if c.time else c.bytes,
+    ),
+  )
