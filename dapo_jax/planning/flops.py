@@ -128,7 +128,7 @@ def _items(jaxpr: Any, section: int, free: int, window: int | None) -> _Found:
   for eqn in needed.eqns:
     name = eqn.primitive.name
     if name == 'dot_general':
-      more = [_Item(section, 1, _product_flops(eqn))]
+      more = [_Item(section, 1.0, _product_flops(eqn))]
     elif name == 'pallas_call':
       more = [_kernel(eqn, section, window)]
     elif name == 'while' and section == 0:
@@ -155,7 +155,7 @@ def _branches(eqn: Any, section: int, free: int, window: int | None) -> _Found:
   return best, free
 
 
-def _repeated(items: Sequence[_Item], times: float) -> list[_Item]:
+def _repeated(items: Sequence[_Item], times: int) -> list[_Item]:
   return [i._replace(times=i.times * times) for i in items]
 
 
@@ -199,7 +199,7 @@ def _kernel(eqn: Any, section: int, window: int | None) -> _Item:
   """
   name = str(eqn.params.get('name') or eqn.params['name_and_src_info'].name)
   shapes = tuple(v.aval.shape for v in eqn.invars)
-  item = _Item(section, 1, 0.0, name, shapes)
+  item = _Item(section, 1.0, 0.0, name, shapes)
   if not name.startswith('splash_'):
     return item
   queries = next(
