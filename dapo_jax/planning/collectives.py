@@ -185,7 +185,7 @@ def _operand_bytes(kind: str, one: hlo.Instruction, group: int) -> float:
 
 def _array_bytes(dtype: str, dims: str) -> float:
   if dtype == 'token':
-    return 0
+    return 0.0
   match = _BITS.match(dtype)
   bits = int(match[1]) if match else 8  # a pred
   return math.prod(_numbers(dims)) * bits / 8
