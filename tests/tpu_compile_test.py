@@ -22,6 +22,7 @@ from configs import base
 from dapo_jax.model import decoder, paged_kernel, row_attention, row_layout
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.planning import collectives, counts, cycles, flops, hlo
 from dapo_jax.sampling import cache_layout, insertion, pages, programs
 from dapo_jax.sampling import limits as limits_lib
 from dapo_jax.training import (
@@ -331,11 +332,13 @@ class UpdateTest(parameterized.TestCase):
   )
   def test_it_compiles_and_holds_no_scores(self, topology, remat, kernels):
     step, arguments = _abstract_update(topology, remat=remat, tokens=4096)
-    compiled = step.lower(*arguments).compile()
+    traced = step.trace(*arguments)
+    compiled = traced.lower().compile()
     # Forward and backward, and forward again where nothing is kept of it, for
     # each width of rows.
     calls = compiled.as_text().count('custom_call_target="tpu_custom_call"')
     self.assertEqual(calls, kernels * len(row_plan.widths(4096)))
+    self._check_counts(traced, compiled)
     memory = compiled.memory_analysis()
     # The scores of two rows and eight heads would be 1 GiB more in float32.
     self.assertLess(memory.temp_size_in_bytes, 1.25 * _GIB)
@@ -349,6 +352,30 @@ class UpdateTest(parameterized.TestCase):
       self.assertGreaterEqual(
         memory.host_temp_size_in_bytes, 2 * 2 * 4096 * 1024 * 2 / 2
       )
+
+  def _check_counts(self, traced, compiled):
+    """What is counted in a jaxpr is what the compiler made of it."""
+    program = hlo.parse(compiled.as_text())
+    loops = len(row_plan.widths(4096))
+    self.assertEqual(program.loops, loops)
+    expected = {}
+    for kernel in flops.count(traced.jaxpr).kernels:
+      of_device = counts.scaled(kernel.calls, 1 / 4)
+      before = expected.get(kernel.name, ())
+      expected[kernel.name] = counts.add([before, of_device], loops=loops)
+    self.assertEqual(cycles.count(program).kernels, expected)
+    found = {
+      (one.kind, one.axes): one.bytes_sent
+      for one in collectives.find(program, {'data': 1, 'fsdp': 2, 'tensor': 2})
+    }
+    # The gradients of two layers' matrices (of 16 heads for queries and output,
+    # of 4 for keys and values, of 4,096 inside) in bfloat16 and of the head in
+    # float32; of the half that the heads' axis leaves it, a device sends half.
+    layer = 1024 * 128 * (2 * 16 + 2 * 4) + 3 * 1024 * 4096
+    sent = (2 * 2 * layer + 4 * 32_768 * 1024) / 2 / 2
+    self.assertEqual(
+      found[('reduce-scatter', ('fsdp',))], (0.0, *(sent,) * loops)
+    )
 
 
 if __name__ == '__main__':
