@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import types
 from unittest import mock
 
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl.testing import absltest, parameterized
+from orbax.checkpoint._src.metadata import checkpoint as orbax_metadata
 
 import fake_bucket
 from dapo_jax.training import checkpoint, checkpoint_files
@@ -342,6 +344,23 @@ class FailedSaveTest(_Test):
     self.folder.unlink()
     away.rename(self.folder)
     self.assertEqual(self.restored(), 1)
+
+  def test_when_it_is_told_nothing_is_written_any_more(self):
+    update = orbax_metadata._MetadataStoreImpl.update
+    begun, done = [], []
+
+    def late(*args, **how):
+      begun.append(args)
+      time.sleep(0.5)
+      update(*args, **how)
+      done.append(args)
+
+    with mock.patch.object(orbax_metadata._MetadataStoreImpl, 'update', late):
+      with _refused_writes(), self.assertRaises(checkpoint_files.SaveError):
+        self.save(2)
+      # Or it comes in the way of who drops what was begun.
+      self.assertNotEmpty(begun)
+      self.assertEqual(done, begun)
 
   def test_another_fault_is_told_before_it(self):
     with self.assertRaises(ZeroDivisionError), self.open() as store:

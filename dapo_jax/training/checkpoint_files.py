@@ -134,8 +134,15 @@ class Files:
     Raises:
       SaveError: the last one failed.
     """
-    with self._saving():
-      self._manager.close()
+    try:
+      with self._saving():
+        self._manager.close()
+    except SaveError:
+      # What has failed is told once; a thread may still write beside it, in
+      # the way of whoever opens the folder next.
+      with contextlib.suppress(Exception):
+        self._manager.close()
+      raise
 
   def name(self, step: int) -> str:
     """Returns what a checkpoint is called in a message."""
