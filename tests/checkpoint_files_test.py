@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 import types
 from unittest import mock
 
@@ -20,9 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from absl.testing import absltest, parameterized
+from etils import epath
+from orbax.checkpoint._src.metadata import checkpoint as orbax_metadata
 
 import fake_bucket
-from dapo_jax.training import checkpoint, checkpoint_files
+import fake_jobs
+from dapo_jax.training import checkpoint, checkpoint_files, checkpoint_folder
 
 
 def _state(seed):
@@ -343,6 +347,23 @@ class FailedSaveTest(_Test):
     away.rename(self.folder)
     self.assertEqual(self.restored(), 1)
 
+  def test_when_it_is_told_nothing_is_written_any_more(self):
+    update = orbax_metadata._MetadataStoreImpl.update
+    begun, done = [], []
+
+    def late(*args, **how):
+      begun.append(args)
+      time.sleep(0.5)
+      update(*args, **how)
+      done.append(args)
+
+    with mock.patch.object(orbax_metadata._MetadataStoreImpl, 'update', late):
+      with _refused_writes(), self.assertRaises(checkpoint_files.SaveError):
+        self.save(2)
+      # Or it comes in the way of who drops what was begun.
+      self.assertNotEmpty(begun)
+      self.assertEqual(done, begun)
+
   def test_another_fault_is_told_before_it(self):
     with self.assertRaises(ZeroDivisionError), self.open() as store:
       with _refused_writes():
@@ -371,6 +392,61 @@ class FailedSaveTest(_Test):
     with self.assertNoLogs('absl', 'WARNING'):
       with contextlib.suppress(checkpoint_files.SaveError), _refused_writes():
         self.save(2)
+
+
+class ProcessesTest(_Test):
+  """Several processes with one folder, each of which calls the same."""
+
+  def test_one_removes_what_all_write_again(self):
+    self.save(1, 2)
+    (self.folder / '2' / 'commit_success.txt').unlink()
+    removed, rmtree = [], type(epath.Path('/')).rmtree
+
+    def seen(path):
+      removed.append(path.name)
+      time.sleep(0.1)  # or the last comes when it is gone
+      rmtree(path)
+
+    def body(job):
+      files = checkpoint_files.Files(
+        epath.Path(self.folder),
+        keep=2,
+        keep_every_steps=None,
+        read_only=False,
+        job=job,
+      )
+      files.save(2, {}, {})
+      return (self.folder / '2').exists()
+
+    with (
+      mock.patch.object(type(epath.Path('/')), 'rmtree', seen),
+      mock.patch.object(ocp.CheckpointManager, 'save') as save,
+    ):
+      self.assertEqual(fake_jobs.run(3, body), [False] * 3)
+    self.assertEqual(removed, ['2'])
+    self.assertEqual(save.call_count, 3)
+
+  def test_all_leave_out_what_the_first_does(self):
+    self.save(1, 2)
+    found = checkpoint_folder.look(epath.Path(self.folder))
+    for_first = found._replace(whole=(1,), unfinished=(2,))
+    first = threading.local()
+    look = lambda _: for_first if hasattr(first, 'is_here') else found
+
+    def body(job):
+      if job.is_first:
+        first.is_here = True
+      files = checkpoint_files.Files(
+        epath.Path(self.folder),
+        keep=2,
+        keep_every_steps=None,
+        read_only=True,
+        job=job,
+      )
+      return files.latest_step()
+
+    with mock.patch.object(checkpoint_folder, 'look', look):
+      self.assertEqual(fake_jobs.run(3, body), [1, 1, 1])
 
 
 class BucketTest(_Test):

@@ -240,19 +240,50 @@ class StartedTest(parameterized.TestCase):
   @parameterized.parameters(RuntimeError, ValueError)
   def test_those_that_do_not_find_each_other_say_so(self, kind):
     error = kind('DEADLINE_EXCEEDED: Barrier timed out.\nmore of it')
-    launch = job_lib.Launch(False, '127.0.0.1:1', 2, 0)
+    launch = job_lib.Launch(False, '127.0.0.1:1', 2, 1)
     with mock.patch('jax.distributed.initialize', side_effect=error):
       with self.assertRaisesRegex(
         ValueError,
-        r'did not find each other \(DEADLINE_EXCEEDED: Barrier timed out\.\); '
-        '.* within 300 s, and --coordinator, --processes and --process, or '
-        '--distributed$',
+        r'did not find each other at 127.0.0.1:1 \(DEADLINE_EXCEEDED: Barrier '
+        r'timed out\.\); see that all 2 are started, .* within 300 s, and '
+        '--coordinator, --processes and --process, or --distributed$',
       ):
         with job_lib.started(launch, hooks=_HOOKS, quiet_s=1.0):
           self.fail('it began')
 
+  def test_one_that_still_waits_for_the_others_says_so_and_ends(self):
+    # jax would abort it, without a word of what to do.
+    left = threading.Event()
+    leave = mock.Mock(side_effect=lambda *_: left.set())
+
+    def initialize(*_, initialization_timeout, **__):
+      self.assertGreater(initialization_timeout, job_lib._MEET_S)
+      self.assertTrue(left.wait(20))
+      raise RuntimeError('enough')
+
+    with (
+      mock.patch.object(job_lib, '_MEET_S', 0.1),
+      mock.patch('jax.distributed.initialize', initialize),
+      self.assertRaises(ValueError),
+    ):
+      launch = job_lib.Launch(False, '127.0.0.1:1', 2, 1)
+      hooks = _HOOKS._replace(leave=leave)
+      with job_lib.started(launch, hooks=hooks, quiet_s=1.0):
+        self.fail('it began')
+    [(status, text)] = [call.args for call in leave.call_args_list]
+    self.assertEqual(status, 1)
+    self.assertRegex(text, 'did not find each other at 127.0.0.1:1; see that')
+
+  def test_the_first_looks_at_its_address_before_jax_does(self):
+    launch = job_lib.Launch(False, '192.0.2.7:8476', 2, 0)
+    with mock.patch('jax.distributed.initialize') as initialize:
+      with self.assertRaisesRegex(ValueError, 'the machine of the first'):
+        with job_lib.started(launch, hooks=_HOOKS, quiet_s=1.0):
+          self.fail('it began')
+    initialize.assert_not_called()
+
   def test_jax_leaves_the_signals_alone(self):
-    launch = job_lib.Launch(False, '127.0.0.1:1', 2, 0)
+    launch = job_lib.Launch(False, '127.0.0.1:1', 2, 1)
     before = jax.config.jax_enable_preemption_service
     self.addCleanup(jax.config.update, 'jax_enable_preemption_service', before)
 
@@ -291,6 +322,8 @@ class CheckTest(parameterized.TestCase):
     ((False, 'host:', 2, 0), r'--coordinator \(host:\) must be HOST:PORT'),
     ((False, ':80', 2, 0), r'--coordinator \(:80\) must be HOST:PORT'),
     ((False, 'host:http', 2, 0), 'must be HOST:PORT'),
+    ((False, 'host:0', 2, 0), r'\(host:0\) has no port from 1 to 65535'),
+    ((False, 'host:65536', 2, 1), 'has no port from 1 to 65535'),
     ((True, 'host:1', 2, 0), '--distributed finds .* or --coordinator'),
   )
   def test_others_are_refused_with_their_flags(self, launch, message):

@@ -18,6 +18,7 @@ from absl.testing import absltest, parameterized
 import tiny_run
 from dapo_jax.monitor import catalogue
 from dapo_jax.monitor import progress as progress_lib
+from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.rewards import reward
 from dapo_jax.rollout import dynamic_sampling, grading, meter
 from dapo_jax.training import (
@@ -642,6 +643,43 @@ class GapTest(_Test):
   def test_arithmetic_is_no_gap(self):
     config = tiny_run.policy_config({'train.steps': 1})
     self.assertNotIn('warning', _train(config, self.folder))
+
+
+class MemoryTest(_Test):
+  def test_nothing_of_the_engine_is_left_when_the_updates_begin(self):
+    before = jax.live_arrays()
+
+    def of_engine():
+      """Returns how many arrays there are on the engine's mesh."""
+      known = {id(array) for array in before}
+      places = [
+        array.sharding for array in jax.live_arrays() if id(array) not in known
+      ]
+      return sum(
+        isinstance(place, jax.sharding.NamedSharding)
+        and mesh_lib.SLOT_AXIS in place.mesh.shape
+        for place in places
+      )
+
+    sampling, updating = [], []
+    add, learned = meter.Meter.add, learn.learn
+
+    def seen_add(self, report):
+      sampling.append(of_engine())
+      add(self, report)
+
+    def seen_learn(*args, **how):
+      updating.append(of_engine())
+      return learned(*args, **how)
+
+    with (
+      mock.patch.object(meter.Meter, 'add', seen_add),
+      mock.patch.object(learn, 'learn', seen_learn),
+    ):
+      _train(tiny_run.policy_config({'train.steps': 2}), self.folder)
+    # The weights, at least, and the slots.
+    self.assertGreater(min(sampling), 10)
+    self.assertEqual(updating, [0, 0])
 
 
 class NonFiniteTest(_Test):

@@ -9,18 +9,22 @@ fails, hangs or is lost is the affair of `parallel.watch`.
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped
 
+from dapo_jax.parallel import address
 from dapo_jax.parallel import watch as watch_lib
 
 # Of one value in the store of the coordinator, which takes a few MiB.
 _PART_BYTES = 512 * 1024
-# Most time between the starts of the first and the last process, [s].
+# Most time between the starts of the first and the last process, [s]; jax,
+# which would abort, is given more.
 _MEET_S = 300
+_MORE_S = 60
 _HEARTBEAT_S = 200
 # Longest wait of a device of a CPU for those of other processes, [s].
 _PATIENCE_S = 3600
@@ -177,7 +181,9 @@ def started(
   if not launch.from_environment and launch.processes is None:
     yield Job()
     return
-  _initialize(launch)
+  if launch.process == 0:
+    address.check(launch.coordinator)
+  _initialize(launch, hooks)
   import jax
 
   index, count = jax.process_index(), jax.process_count()
@@ -218,6 +224,11 @@ def check(launch: Launch) -> None:
       f'--coordinator ({launch.coordinator}) must be HOST:PORT of the first '
       'process'
     )
+  port = int(launch.coordinator.rpartition(':')[2]) if count else 1
+  if not 0 < port < 2**16:
+    raise ValueError(
+      f'--coordinator ({launch.coordinator}) has no port from 1 to {2**16 - 1}'
+    )
   if count and launch.from_environment:
     raise ValueError(
       '--distributed finds the processes from what the machines say of '
@@ -225,10 +236,14 @@ def check(launch: Launch) -> None:
     )
 
 
-def _initialize(launch: Launch) -> None:
-  """Connects this process with the others."""
+def _initialize(launch: Launch, hooks: watch_lib.Hooks) -> None:
+  """Connects this process with the others; ends it when they do not come."""
   _let_collectives_wait()
   import jax
+
+  late = threading.Timer(_MEET_S, hooks.leave, (1, _apart(launch)))
+  late.daemon = True
+  late.start()
 
   # It would take the handler of SIGTERM away from `training.stopping`.
   jax.config.update('jax_enable_preemption_service', False)
@@ -237,18 +252,28 @@ def _initialize(launch: Launch) -> None:
       launch.coordinator,
       launch.processes,
       launch.process,
-      initialization_timeout=_MEET_S,
+      initialization_timeout=_MEET_S + _MORE_S,
       # After `parallel.watch`, which says which process is lost.
       heartbeat_timeout_seconds=_HEARTBEAT_S,
       # At the others' address of it, not on every network of the machine.
       coordinator_bind_address=launch.coordinator,
     )
   except (RuntimeError, ValueError) as error:
-    raise ValueError(
-      f'the processes did not find each other ({_first_line(error)}); see that '
-      f'all are started within {_MEET_S} s, and --coordinator, --processes and '
-      '--process, or --distributed'
-    ) from error
+    why = f' ({_first_line(error)})'
+    raise ValueError(_apart(launch, why)) from error
+  finally:
+    late.cancel()
+
+
+def _apart(launch: Launch, why: str = '') -> str:
+  """Returns what is said of processes that do not find each other."""
+  where = f' at {launch.coordinator}' if launch.coordinator else ''
+  count = f' {launch.processes}' if launch.processes else ''
+  return (
+    f'the processes did not find each other{where}{why}; see that all{count} '
+    f'are started, by the same command on every machine, within {_MEET_S} s, '
+    'and --coordinator, --processes and --process, or --distributed'
+  )
 
 
 def _let_collectives_wait() -> None:

@@ -50,7 +50,11 @@ class Files:
       checkpoint_folder.warn(folder, found)
     if not read_only:
       checkpoint_folder.prepare_together(folder, found, job)
-    self._left_out = set(found.unfinished)
+    # As the first process sees it: all save, or remove, the same together.
+    unfinished = job.from_first(
+      lambda: json.dumps(found.unfinished).encode(), what='the checkpoints'
+    )
+    self._left_out = set(json.loads(unfinished))
     self._begun: int | None = None  # the last save
     options = ocp.CheckpointManagerOptions(
       # Its own `read_only` warns of it whenever a store is opened.
@@ -83,7 +87,9 @@ class Files:
     self._begun = step
     with self._saving():
       if step in self._left_out:
-        (self.folder / str(step)).rmtree()
+        if self._job.is_first:
+          (self.folder / str(step)).rmtree()
+        self._job.meet('the removal of a checkpoint that was not finished')
         self._manager.reload()
         self._left_out.discard(step)
       self._manager.save(
@@ -134,8 +140,15 @@ class Files:
     Raises:
       SaveError: the last one failed.
     """
-    with self._saving():
-      self._manager.close()
+    try:
+      with self._saving():
+        self._manager.close()
+    except SaveError:
+      # What has failed is told once; a thread may still write beside it, in
+      # the way of whoever opens the folder next.
+      with contextlib.suppress(Exception):
+        self._manager.close()
+      raise
 
   def name(self, step: int) -> str:
     """Returns what a checkpoint is called in a message."""
