@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 def seconds(
   work: Work,
-  trips: Sequence[float],
+  trips: Sequence[int | float],
   chip: chips.Chip,
   *,
   weights_bytes: float = 0.0,

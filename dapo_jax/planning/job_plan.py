@@ -7,6 +7,7 @@ lengths; nothing is run.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.model import spec as spec_lib
@@ -75,6 +76,7 @@ def make(
   compiles: bool = True,
   only: Sequence[str] | None = None,
   on_program: OnProgram | None = None,
+  devices: Sequence[jax.Device] | None = None,
 ) -> Plan:
   """Returns the plan of a job.
 
@@ -87,12 +89,13 @@ def make(
       held alone, and nothing is known of wires and cycles.
     only: names of programs that are looked at; None = all.
     on_program: see `OnProgram`.
+    devices: of the slices; None = as libtpu knows them.
 
   Raises:
     ValueError: where the configuration does not fit the devices, as a run says,
       or libtpu is not there.
   """
-  devices = topology.devices(slices)
+  devices = devices or topology.devices(slices)
   setup = job_shapes.setup(config, spec, devices)
   programs = step_programs.all_of(
     setup,

@@ -118,7 +118,7 @@ def held_bytes(s: Setup) -> dict[str, int]:
 def device_bytes(shapes: Any) -> int:
   """Returns what one device holds of arrays, [B].
 
-  Of one without a place, which is small, the whole of it.
+  Of one without a place, which is small, the whole of it; numbers are none.
   """
 
   def one(x: Any) -> int:
@@ -126,7 +126,7 @@ def device_bytes(shapes: Any) -> int:
     shape = where.shard_shape(x.shape) if where is not None else x.shape
     return math.prod(shape) * x.dtype.itemsize
 
-  return sum(map(one, jax.tree.leaves(shapes)))
+  return sum(one(x) for x in jax.tree.leaves(shapes) if hasattr(x, 'dtype'))
 
 
 def params_count(s: Setup) -> int:

@@ -195,11 +195,11 @@ def learning(
   return Learning(
     minibatches=config.rollout.prompts_per_step / size,
     micro_batches=tuple(
-      statistics.mean(plan.widths.count(width) for plan in plans)
+      statistics.fmean(plan.widths.count(width) for plan in plans)
       for width in widths
     ),
-    real_tokens=statistics.mean(plan.real_tokens for plan in plans),
-    row_tokens=statistics.mean(plan.row_tokens for plan in plans),
+    real_tokens=statistics.fmean(plan.real_tokens for plan in plans),
+    row_tokens=statistics.fmean(plan.row_tokens for plan in plans),
     attended_tokens=_attended(tokens, lengths.prompt_tokens) / _PLANNED
     + size * group * lengths.prompt_tokens**2 / 2,
   )
