@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 
 from dapo_jax import config as config_lib
 
@@ -59,18 +59,19 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
     )
   # Before jax looks for devices: none is used, not even one that is here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
+  from dapo_jax.planning import topology
+
+  slices = topology.parse(
+    flag_values.topology, num_slices=flag_values.num_slices
+  )
   from dapo_jax.planning import (
     job_plan,
     model_shapes,
     plan_json,
     plan_text,
-    topology,
     workload,
   )
 
-  slices = topology.parse(
-    flag_values.topology, num_slices=flag_values.num_slices
-  )
   spec = model_shapes.spec(config)
   lengths = workload.of_config(config)
   if flag_values.metrics:
@@ -106,16 +107,29 @@ def _swept(plan: Any, flag_values: flags.FlagValues, tell: Any) -> dict:
   found = {}
   if step_programs.ROLLOUT in bad:
     tell('engines that would fit')
-    found[step_programs.ROLLOUT] = sweep.engines(*job)
+    with _silent():
+      found[step_programs.ROLLOUT] = sweep.engines(*job)
   if step_programs.UPDATE in bad and not flag_values.fast:
-    found[step_programs.UPDATE] = sweep.updates(
-      *job,
-      on_choice=lambda flags, count: tell(
-        f'update {count + 1}: tensor {flags["mesh.tensor"]}, remat '
-        f'{flags["model.remat"]}'
-      ),
-    )
+    with _silent():
+      found[step_programs.UPDATE] = sweep.updates(
+        *job,
+        on_choice=lambda flags, count: tell(
+          f'update {count + 1}: tensor {flags["mesh.tensor"]}, remat '
+          f'{flags["model.remat"]}'
+        ),
+      )
   return found
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+  """Keeps back warnings: what is tried out was not asked for."""
+  before = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)
+  try:
+    yield
+  finally:
+    logging.set_verbosity(before)
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ class OnlyTest(absltest.TestCase):
     seen = []
     plan = planned.plan(
       compiles=False,
-      only=('update',),
+      wanted=lambda p: p.name == 'update',
       on_program=lambda *told: seen.append(told),
     )
     self.assertEqual([r.name for r in plan.programs], ['update'])

@@ -74,7 +74,7 @@ def make(
   lengths: workload.Lengths,
   *,
   compiles: bool = True,
-  only: Sequence[str] | None = None,
+  wanted: Callable[[step_programs.Program], bool] | None = None,
   on_program: OnProgram | None = None,
   devices: Sequence[jax.Device] | None = None,
 ) -> Plan:
@@ -87,7 +87,7 @@ def make(
     lengths: of prompts and responses.
     compiles: whether programs are compiled; else memory is that of what is
       held alone, and nothing is known of wires and cycles.
-    only: names of programs that are looked at; None = all.
+    wanted: says which programs are looked at; None = all.
     on_program: see `OnProgram`.
     devices: of the slices; None = as libtpu knows them.
 
@@ -101,7 +101,7 @@ def make(
     setup,
     prompt_tokens=(lengths.prompt_tokens, config.data.max_prompt_tokens),
   )
-  programs = [p for p in programs if only is None or p.name in only]
+  programs = [p for p in programs if wanted is None or wanted(p)]
   reports = []
   for number, program in enumerate(programs, 1):
     if on_program:

@@ -42,10 +42,11 @@ def _head(plan: job_plan.Plan) -> str:
     [
       f'{name} ({params / 1e9:.2f} B parameters) on {many}{slices.name} '
       f'({slices.cloud_name}): {slices.chips} chips of '
-      f'{slices.chip.hbm_gib} GiB, {slices.hosts} hosts',
+      f'{slices.chip.hbm_gib} GiB, {_several(slices.hosts, "host")}',
       f'update   mesh {mesh}; attention {setup.attention}, remat '
       f'{c.model.remat}; micro-batches of {rows} rows of {row_tokens:,} tokens',
-      f'rollout  {setup.shares.engines} engines of {engine.size} chips '
+      f'rollout  {_several(setup.shares.engines, "engine")} of '
+      f'{_several(engine.size, "chip")} '
       f'({shape}); {setup.limits.slots} slots, {setup.limits.cache}',
     ]
   )
@@ -158,6 +159,8 @@ def _wires(plan: job_plan.Plan) -> str:
   """Returns what the programs send, by kind and axes."""
   lines = ['Sent by a chip, GB', '']
   for report in plan.programs:
+    sums = map(sum, zip(*(one.bytes_sent for one in report.sent), strict=True))
+    largest = max(sums, default=0) / _GB
     for number, loop in enumerate(('once', *report.loops)):
       found = [
         (one.bytes_sent[number] / _GB, one.calls[number], one)
@@ -165,7 +168,7 @@ def _wires(plan: job_plan.Plan) -> str:
         if one.bytes_sent[number]
       ]
       total = sum(size for size, _, _ in found)
-      if total < 0.01:
+      if total <= _SMALL_FRAC / 10 * largest:
         continue
       where = loop if loop == 'once' else f'one of its {loop}'
       lines.append(f'  {report.name}, {where}: {total:.2f}')
@@ -241,6 +244,10 @@ def _foot(plan: job_plan.Plan) -> str:
 
 def _seconds(time: estimate.Range) -> str:
   return f'{_three(time.low_s)} to {_three(time.high_s)} s'
+
+
+def _several(count: int, what: str) -> str:
+  return f'{count} {what}' if count == 1 else f'{count} {what}s'
 
 
 def _three(value: float) -> str:

@@ -111,7 +111,9 @@ def with_flags(
 def _update(config, spec, slices, lengths, flags) -> Choice | None:
   """Returns the update of a configuration; None of a mesh that is refused."""
   try:
-    plan = job_plan.make(config, spec, slices, lengths, only=('update',))
+    plan = job_plan.make(
+      config, spec, slices, lengths, wanted=lambda p: p.name == 'update'
+    )
   except ValueError:
     return None
   (report,), (phase,) = plan.programs, plan.phases
@@ -138,9 +140,7 @@ def _engine(config, spec, slices, lengths, flags) -> Choice | None:
   """Returns the rollout of a configuration; None of one that is refused."""
   free = flags | {'sampler.cache_gib': None}
   try:
-    plan = job_plan.make(
-      with_flags(config, free), spec, slices, lengths, compiles=False
-    )
+    plan = _rollout_plan(with_flags(config, free), spec, slices, lengths)
   except ValueError:
     return None
   limit = round(slices.chip.hbm_gib * 2**30)
@@ -148,18 +148,28 @@ def _engine(config, spec, slices, lengths, flags) -> Choice | None:
     plan.held[name] for name in (*step_programs.STATE, 'engine params')
   )
   left = limit - others - round(_SPARE_FRAC * limit)
-  gib = min(left, plan.held['slots']) / 2**30
-  if gib <= 0:
+  if left <= 0:
     return Choice(flags, others, None, 'memory')
-  flags = flags | {'sampler.cache_gib': int(10 * gib) / 10}
+  # As few digits as a person types; None where all slots find room.
+  most = None if plan.held['slots'] <= left else int(left / 2**30 * 10) / 10
+  flags = flags | {'sampler.cache_gib': most}
   try:
-    plan = job_plan.make(
-      with_flags(config, flags), spec, slices, lengths, compiles=False
-    )
+    plan = _rollout_plan(with_flags(config, flags), spec, slices, lengths)
   except ValueError:
     return Choice(flags, others, None, 'memory')
   time = step_time.of_plan(plan).rollout
   return Choice(flags, others + plan.held['slots'], time, '')
+
+
+def _rollout_plan(config, spec, slices, lengths) -> job_plan.Plan:
+  return job_plan.make(
+    config,
+    spec,
+    slices,
+    lengths,
+    compiles=False,
+    wanted=lambda p: p.phase == step_programs.ROLLOUT,
+  )
 
 
 def _ranked(found: Sequence[Choice]) -> list[Choice]:

@@ -1,0 +1,124 @@
+"""Tests of `planning.sweep`."""
+
+from unittest import mock
+
+import jax
+from absl.testing import absltest
+
+import planned
+from dapo_jax.planning import (
+  analysis,
+  compiling,
+  estimate,
+  model_shapes,
+  sweep,
+  topology,
+  workload,
+)
+
+_GIB = 2**30
+_WORK = estimate.Work(
+  (0.0, 1e9), (0.0, 0.0), (0.0, 0.0), (0.0,) * 2, (0.0,) * 2
+)
+# What each policy takes beside the state, [GiB], and its products.
+_TEMPORARY = {'dots': 20, 'attention': 17, 'full': 12, 'offload': 5}
+_FLOPS = {'dots': 1.0, 'attention': 1.2, 'full': 1.25, 'offload': 1.25}
+
+
+def _report(program, *, remat, tensor, **_):
+  """Returns what a compiler would say: less a device with more shards."""
+  gib = _TEMPORARY[remat] / tensor
+  if tensor == 1 and remat == 'dots':
+    fault = compiling.Fault('hbm', 'Used 20G', 20 * _GIB)
+    return analysis.Report(
+      'update', 'update', program.loops, _WORK, None, fault, (), 0.0, False
+    )
+  memory = compiling.Memory(0, 0, 0, round(gib * _GIB), 0)
+  work = _WORK._replace(matmul_flops=(0.0, _FLOPS[remat] * 1e12))
+  return analysis.Report(
+    'update', 'update', program.loops, work, memory, None, (), 0.0, False
+  )
+
+
+class UpdatesTest(absltest.TestCase):
+  def test_the_first_policy_that_fits_ends_a_mesh(self):
+    config = planned.config()
+    tried = []
+    current = {}
+
+    def on_choice(flags, count):
+      tried.append((flags['mesh.tensor'], flags['model.remat'], count))
+      current.update(tensor=flags['mesh.tensor'], remat=flags['model.remat'])
+
+    with (
+      mock.patch.object(
+        analysis, 'report', lambda program, **_: _report(program, **current)
+      ),
+      mock.patch.object(topology, 'devices', lambda slices: planned.devices()),
+    ):
+      found = sweep.updates(
+        config,
+        model_shapes.spec(config),
+        planned.SLICES,
+        workload.of_config(config),
+        on_choice=on_choice,
+      )
+    # 15.75 GiB: one shard holds 12 of 'full'; two hold 10 of 'dots'. Two key
+    # heads do not split over four.
+    self.assertEqual(
+      tried,
+      [
+        (1, 'dots', 0),
+        (1, 'attention', 1),
+        (1, 'full', 2),
+        (2, 'dots', 3),
+        (4, 'dots', 4),
+        (8, 'dots', 4),
+        (16, 'dots', 4),
+      ],
+    )
+    fits = [
+      (c.flags['mesh.tensor'], c.flags['model.remat'])
+      for c in found
+      if not c.why_not
+    ]
+    self.assertEqual(fits, [(2, 'dots'), (1, 'full')])
+    self.assertEqual([c.why_not for c in found], ['', '', 'memory', 'memory'])
+
+
+class EnginesTest(absltest.TestCase):
+  def test_slots_get_what_is_left(self):
+    config = planned.config(
+      {'sampler.cache': 'paged', 'sampler.page_tokens': 8}
+    )
+    with mock.patch.object(
+      topology, 'devices', lambda slices: jax.devices()[:4]
+    ):
+      found = sweep.engines(
+        config,
+        model_shapes.spec(config),
+        planned.SLICES,
+        workload.of_config(config),
+      )
+    # One host of four chips, over which two key heads do not split.
+    self.assertEqual(
+      {c.flags['sampler.tensor'] for c in found if not c.why_not}, {1, 2}
+    )
+    for choice in found:
+      self.assertEqual(choice.flags['sampler.engine_chips'], 4)
+      # All slots find room.
+      self.assertIsNone(choice.flags['sampler.cache_gib'])
+
+
+class FlagsTest(absltest.TestCase):
+  def test_a_configuration_gets_other_values(self):
+    config = planned.config()
+    other = sweep.with_flags(
+      config, {'sampler.cache_gib': 1.5, 'learner.micro_batch_rows': None}
+    )
+    self.assertEqual(other.sampler.cache_gib, 1.5)
+    self.assertIsNone(config.sampler.cache_gib)
+
+
+if __name__ == '__main__':
+  absltest.main()
