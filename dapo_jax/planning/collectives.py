@@ -33,8 +33,8 @@ def find(
   Args:
     module: the program.
     mesh_shape: sizes of all axes of the mesh that it was compiled for, by name,
-      in order. With several slices the first axis goes from one to another,
-      and those are whole blocks of it.
+      in order: a program numbers devices as the mesh does. With several slices
+      the first axis goes from one to another; a program is that of one slice.
   """
   slices = math.prod(mesh_shape.values()) // module.partitions
   first, *_ = mesh_shape
