@@ -65,7 +65,7 @@ class TextTest(absltest.TestCase):
 
   def test_without_compiling_it_says_so(self):
     text = plan_text.render(planned.plan(compiles=False))
-    self.assertIn('Nothing was compiled', text)
+    self.assertIn('nothing was compiled', text)
     self.assertNotIn('Sent by a chip', text)
 
 

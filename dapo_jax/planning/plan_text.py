@@ -237,8 +237,12 @@ def _advice(plan: job_plan.Plan, time: step_time.StepTime) -> str:
 def _foot(plan: job_plan.Plan) -> str:
   words = ', '.join(f'{k} {v}' for k, v in plan_cache.versions().items())
   verdict = 'It fits.' if plan.fits else 'It does not fit.'
-  if not any(report.memory or report.fault for report in plan.programs):
-    verdict = 'Nothing was compiled: what programs need beside is not in this.'
+  is_compiled = any(report.memory or report.fault for report in plan.programs)
+  if plan.fits and not is_compiled:
+    verdict = (
+      'What is held fits; nothing was compiled, so what programs need beside '
+      'is not in this.'
+    )
   return f'{verdict} ({words})'
 
 
