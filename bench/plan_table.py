@@ -69,7 +69,7 @@ def _first_that_fits(
 
 
 def _flags(model: str, name: str) -> Iterator[list[str]]:
-  """Yields what a plan may be asked with, the cheaper policy first.
+  """Yields what a plan may be asked with, what recomputes least first.
 
   Nothing where what is held alone does not fit.
   """
@@ -88,7 +88,7 @@ def _flags(model: str, name: str) -> Iterator[list[str]]:
     for key, value in best['flags'].items()
     if value is not None
   ]
-  for remat in ('attention', 'full', 'offload'):
+  for remat in ('dots', 'attention', 'full', 'offload'):
     yield [*update, *engine, f'--config.model.remat={remat}']
 
 
