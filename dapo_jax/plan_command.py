@@ -64,6 +64,10 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
   slices = topology.parse(
     flag_values.topology, num_slices=flag_values.num_slices
   )
+  import jax
+
+  # jax keeps programs for absent devices on disk, and then can't read them.
+  jax.config.update('jax_enable_compilation_cache', False)
   from dapo_jax.planning import (
     job_plan,
     model_shapes,

@@ -5,25 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl.testing import absltest, parameterized
-from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import absent_tpus
 from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.planning import collectives, hlo, topology
 
 _MESH = {'data': 1, 'fsdp': 2, 'tensor': 4}
 
 
-def setUpModule():
-  # The cache on disk takes programs for absent devices, and can't read them.
-  jax.config.update('jax_enable_compilation_cache', False)
-  compilation_cache.reset_cache()
-
-
-def tearDownModule():
-  jax.config.update('jax_enable_compilation_cache', True)
-  compilation_cache.reset_cache()
+setUpModule = absent_tpus.forget_cache
+tearDownModule = absent_tpus.keep_cache
 
 
 def _module(*lines, partitions=8):

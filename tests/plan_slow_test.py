@@ -1,0 +1,135 @@
+"""The plan of DAPO's own job, compiled for slices that are not there.
+
+Needs libtpu: `pip install -e .[tpu]` on Linux.
+"""
+
+import os
+import resource
+import tempfile
+from unittest import mock
+
+import pytest
+from absl.testing import absltest, parameterized
+
+import absent_tpus
+from dapo_jax import config as config_lib
+from dapo_jax.planning import (
+  job_plan,
+  model_shapes,
+  plan_text,
+  topology,
+  workload,
+)
+
+pytest.importorskip('libtpu')
+
+_GIB = 2**30
+_FILE = 'configs/dapo_qwen2p5_32b.py'
+_SOURCES = ('--config.data.source=a', '--config.eval.source=b')
+
+
+setUpModule = absent_tpus.forget_cache
+tearDownModule = absent_tpus.keep_cache
+
+
+def _plan(name, *flags, wanted=('update',), num_slices=1):
+  """Returns the plan of some programs, compiled anew."""
+  config = config_lib.load(_FILE, [*_SOURCES, *flags])
+  with tempfile.TemporaryDirectory() as home:
+    with mock.patch.dict(os.environ, {'XDG_CACHE_HOME': home}):
+      return job_plan.make(
+        config,
+        model_shapes.spec(config),
+        topology.parse(name, num_slices=num_slices),
+        workload.of_config(config),
+        wanted=lambda program: program.name in wanted,
+      )
+
+
+@pytest.mark.slow
+class UpdateTest(parameterized.TestCase):
+  """Qwen2.5-32B, rows of 22,528 tokens."""
+
+  @parameterized.parameters(
+    # Slice, tensor, most memory of a chip in GiB.
+    ('v5p:4x4x8', 4, 20.0),
+    ('v6e:16x16', 8, 19.0),
+    ('v5e:16x16', 8, 9.5),
+  )
+  def test_it_fits_where_everything_is_recomputed(self, name, tensor, gib):
+    plan = _plan(name, f'--config.mesh.tensor={tensor}')
+    (report,) = plan.programs
+    self.assertLess(report.memory.total, gib * _GIB)
+    # The state is held once.
+    self.assertGreater(report.memory.aliased, 0.99 * report.memory.results)
+    self.assertLess(plan_text.flops_ratio(plan), 1.30)
+    # [KiB], of this process, its tests before included.
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    self.assertLess(rss / 2**20, 4)
+
+  def test_little_is_recomputed_where_there_is_room(self):
+    plan = _plan('v5p:4x4x8', '--config.model.remat=dots')
+    self.assertIsNone(plan.programs[0].fault)
+    self.assertLess(plan_text.flops_ratio(plan), 1.15)
+
+  def test_two_slices_talk_through_their_hosts(self):
+    plan = _plan(
+      'v5p:4x4x4',
+      '--config.mesh.data=2',
+      '--config.mesh.fsdp=16',
+      num_slices=2,
+    )
+    (report,) = plan.programs
+    self.assertIsNone(report.fault)
+    # A chip's share of the gradient, in float32, once a micro-batch at least:
+    # half of it is sent to the other slice and half of the sum back.
+    share = 4 * 32.76e9 / 64
+    self.assertGreater(report.work.dcn_bytes[1], 0.9 * share)
+    over = {axes for _, axes, dcn, *_ in report.sent if dcn}
+    self.assertEqual(over, {('data',)})
+
+
+@pytest.mark.slow
+class LogprobsTest(parameterized.TestCase):
+  """A model of 7B; its log-probs on one host."""
+
+  @parameterized.parameters(
+    ('v5p:2x2x1', 4), ('v6e:2x4', 4), ('v5litepod-8', 4)
+  )
+  def test_logits_of_a_row_never_exist_at_once(self, name, tensor):
+    plan = _plan(
+      name,
+      '--config.model.path=Qwen/Qwen2.5-7B',
+      f'--config.mesh.tensor={tensor}',
+      f'--config.sampler.tensor={tensor}',
+      '--config.sampler.cache_gib=2',
+      wanted=('old log-probs',),
+    )
+    # Of a row of 22,528 tokens they would be 12.8 GiB / 4 on a chip.
+    self.assertLess(plan.programs[0].memory.temporary, 2.5 * _GIB)
+
+
+@pytest.mark.slow
+class WholeTest(absltest.TestCase):
+  def test_everything_fits_v5p_256(self):
+    names = {
+      'policy in the type of sampling',
+      'policy to the engines',
+      'prefill of 512 tokens',
+      'prefill of 2048 tokens',
+      'insertion of 16 slots',
+      'decode chunk',
+      'old log-probs',
+      'update',
+    }
+    plan = _plan('v5p-256', wanted=names)
+    self.assertEqual({report.name for report in plan.programs}, names)
+    self.assertEmpty(plan.faults)
+    self.assertTrue(plan.fits)
+    # An engine keeps its pages in place.
+    decode = next(r for r in plan.programs if r.name == 'decode chunk')
+    self.assertLess(decode.memory.temporary, 2 * _GIB)
+
+
+if __name__ == '__main__':
+  absltest.main()
