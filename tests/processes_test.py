@@ -275,7 +275,8 @@ class EndTest(_Case):
     for command in ('train', 'sft', 'eval'):
       run = self.start(f'{command}-differs', _MESH, command=command, also=seeds)
       for ended in run.wait(100):
-        self.assertEqual(ended.status, 2)
+        # Jax may abort one that has said it and is slow to end.
+        self.assertNotEqual(ended.status, 0)
         self.assertIn(
           'process 1 differs from process 0 in the configuration', ended.output
         )
