@@ -65,7 +65,7 @@ def _check_model(config: ml_collections.ConfigDict) -> None:
       config_fault.require(
         config[shards] == -1 or config[size] % config[shards] == 0,
         f'{size} ({config[size]}) must be divisible by {shards} '
-        f'({config[shards]})',
+        f'({config[shards]}), which can be {_divisors(config[size])}',
         shards,
         size,
       )
@@ -212,13 +212,12 @@ def _check_update(config: ml_collections.ConfigDict) -> None:
   """Checks that prompts are cut into whole minibatches, rows into shards."""
   prompts = config.rollout.prompts_per_step
   minibatch = config.learner.minibatch_prompts
-  divisors = [str(d) for d in range(1, prompts + 1) if prompts % d == 0]
   config_fault.require(
     prompts % minibatch == 0,
     f'rollout.prompts_per_step ({prompts}) must be divisible by '
     f'learner.minibatch_prompts ({minibatch} prompts = '
     f'{minibatch * config.rollout.responses_per_prompt} responses), so it can '
-    f'be {", ".join(divisors)}',
+    f'be {_divisors(prompts)}',
     'learner.minibatch_prompts',
     'rollout.prompts_per_step',
   )
@@ -227,6 +226,11 @@ def _check_update(config: ml_collections.ConfigDict) -> None:
   config_fault.require(
     not rows or -1 in (data, fsdp) or rows % (data * fsdp) == 0,
     f'learner.micro_batch_rows ({rows}) must be divisible by mesh.data x '
-    f'mesh.fsdp ({data} x {fsdp} = {data * fsdp})',
+    f'mesh.fsdp ({data} x {fsdp} = {data * fsdp}), which can be '
+    f'{_divisors(rows)}',
     'learner.micro_batch_rows',
   )
+
+
+def _divisors(number: int) -> str:
+  return ', '.join(str(d) for d in range(1, number + 1) if number % d == 0)

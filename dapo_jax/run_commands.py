@@ -92,9 +92,11 @@ def evaluate(args: Sequence[str], flag_values: flags.FlagValues) -> None:
   from dapo_jax.training import stopping
 
   with (
-    stopping.at_once(),
+    stopping.at_once() as before_end,
     _job(launch, quiet_s=config.train.wait_warn_s) as job,
   ):
+    # Or the others would wait until it is found lost.
+    before_end += [job.tell_stop, job.part]
     from dapo_jax.training import evaluate as evaluate_lib
 
     evaluate_lib.run(config, workdir, job)

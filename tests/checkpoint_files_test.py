@@ -416,6 +416,7 @@ class ProcessesTest(_Test):
         job=job,
       )
       files.save(2, {}, {})
+      files.close()
       return (self.folder / '2').exists()
 
     with (
@@ -443,7 +444,9 @@ class ProcessesTest(_Test):
         read_only=True,
         job=job,
       )
-      return files.latest_step()
+      step = files.latest_step()
+      files.close()
+      return step
 
     with mock.patch.object(checkpoint_folder, 'look', look):
       self.assertEqual(fake_jobs.run(3, body), [1, 1, 1])

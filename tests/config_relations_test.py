@@ -179,7 +179,8 @@ class TogetherTest(RulesCase):
     self.assert_refused(
       changes,
       'learner.micro_batch_rows (12) must be divisible by mesh.data x '
-      'mesh.fsdp (2 x 4 = 8); change --config.learner.micro_batch_rows',
+      'mesh.fsdp (2 x 4 = 8), which can be 1, 2, 3, 4, 6, 12; change '
+      '--config.learner.micro_batch_rows',
     )
     config_rules.validate(_config(changes | {'learner.micro_batch_rows': 16}))
     # Nothing to check while an axis is unknown.
@@ -215,23 +216,23 @@ class TogetherTest(RulesCase):
     )
 
   @parameterized.parameters(
-    ('mesh.tensor', 8, 'model.heads', 4),
-    ('mesh.tensor', 4, 'model.kv_heads', 2),
-    ('sampler.tensor', 4, 'model.kv_heads', 2),
-    ('mesh.fsdp', 3, 'model.embed_dim', 128),
+    ('mesh.tensor', 8, 'model.heads', 4, '1, 2, 4'),
+    ('mesh.tensor', 4, 'model.kv_heads', 2, '1, 2'),
+    ('sampler.tensor', 4, 'model.kv_heads', 2, '1, 2'),
+    ('mesh.fsdp', 3, 'model.embed_dim', 128, '1, 2, 4, 8, 16, 32, 64, 128'),
   )
-  def test_model_is_split_evenly(self, axis, shards, size, value):
+  def test_model_is_split_evenly(self, axis, shards, size, value, fit):
     self.assert_refused(
       {axis: shards},
-      f'{size} ({value}) must be divisible by {axis} ({shards}); change '
-      f'--config.{axis} or --config.{size}',
+      f'{size} ({value}) must be divisible by {axis} ({shards}), which can be '
+      f'{fit}; change --config.{axis} or --config.{size}',
     )
 
   def test_feed_forward_is_split_evenly(self):
     self.assert_refused(
       {'mesh.tensor': 2, 'model.ffw_dim': 511},
-      'model.ffw_dim (511) must be divisible by mesh.tensor (2); change '
-      '--config.mesh.tensor or --config.model.ffw_dim',
+      'model.ffw_dim (511) must be divisible by mesh.tensor (2), which can be '
+      '1, 7, 73, 511; change --config.mesh.tensor or --config.model.ffw_dim',
     )
 
   def test_overlong_interval_fits_the_response(self):

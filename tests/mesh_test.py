@@ -49,7 +49,7 @@ class UpdateMeshTest(parameterized.TestCase):
       _update_mesh(*asked)
     message = str(caught.exception)
     self.assertIn('({} x {} x {})'.format(*asked), message)
-    self.assertIn('the number of devices (8)', message)
+    self.assertIn('the number of devices (8, which 1, 2, 4, 8 div', message)
     self.assertIn('at most one -1', message)
     for axis in ('data', 'fsdp', 'tensor'):
       self.assertIn(f'--config.mesh.{axis}', message)
@@ -64,7 +64,9 @@ class EngineMeshTest(parameterized.TestCase):
   @parameterized.parameters(3, 16)
   def test_tensor_must_divide_the_devices(self, tensor):
     with self.assertRaisesRegex(
-      ValueError, rf'\({tensor}\).*\(8\); change --config.sampler.tensor'
+      ValueError,
+      rf'\({tensor}\).*\(8\), so it can be 1, 2, 4, 8; change '
+      '--config.sampler.tensor',
     ):
       mesh_lib.engine_mesh(jax.devices()[:8], tensor=tensor)
 
@@ -79,6 +81,14 @@ def _devices(*processes):
     mock.Mock(spec=jax.Device, id=i, process_index=p)
     for i, p in enumerate(processes)
   ]
+
+
+class DivisorsTest(parameterized.TestCase):
+  @parameterized.parameters(
+    (1, '1'), (7, '1, 7'), (12, '1, 2, 3, 4, 6, 12'), (16, '1, 2, 4, 8, 16')
+  )
+  def test_of_a_number(self, number, expected):
+    self.assertEqual(mesh_lib.divisors(number), expected)
 
 
 class IslandsTest(parameterized.TestCase):
@@ -123,6 +133,17 @@ class IslandsTest(parameterized.TestCase):
 
 
 class ShardingsTest(parameterized.TestCase):
+  def test_what_cannot_be_split_is_told_with_what_could(self):
+    mesh = _update_mesh(1, 2, 4)
+    shapes = {'k': jax.ShapeDtypeStruct((32, 2, 8), 'float32')}
+    axes = {'k': ('embed', 'kv_heads', 'head_dim')}
+    with self.assertRaisesRegex(
+      ValueError,
+      r"'kv_heads' of size 2 can't be split over 4 devices of the mesh axis "
+      "'tensor', which can be 1, 2; change --config.mesh.tensor, or",
+    ):
+      mesh_lib.shardings(shapes, axes, mesh, mesh_lib.UPDATE_RULES)
+
   @parameterized.product(
     rules=(mesh_lib.UPDATE_RULES, mesh_lib.ENGINE_RULES),
     tied_head=(True, False),

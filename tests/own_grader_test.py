@@ -92,5 +92,21 @@ class LoadTest(parameterized.TestCase):
     self.assertIsInstance(grade('x', self.prompt), verdicts.Verdict)
 
 
+class SourceTest(absltest.TestCase):
+  def test_of_a_file_it_is_its_text(self):
+    with tempfile.TemporaryDirectory() as folder:
+      file = pathlib.Path(folder, 'mine.py')
+      file.write_text(_FILE)
+      self.assertEqual(own_grader.source(f'{file}:starts'), _FILE)
+
+  def test_of_a_module_too(self):
+    own_grader.load('textwrap:dedent')
+    self.assertIn('def dedent(', own_grader.source('textwrap:dedent'))
+
+  def test_of_ours_and_of_what_is_no_text_there_is_none(self):
+    for name in ('equivalence', 'math:sqrt'):
+      self.assertEqual(own_grader.source(name), '')
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -129,9 +129,13 @@ class _Case(absltest.TestCase):
 class TwoProcessesTest(_Case):
   def test_dapo_of_two_processes_is_that_of_one(self):
     self.assertGreaterEqual(jax.device_count(), 8)
-    self.train('two', _MESH, count=2)
+    self.train('two', {**_MESH, 'profile.first_step': 1}, count=2)
     self.train_here('one', _MESH)
     self.assert_same('one', 'two')
+    # Each has a trace, where no other one writes.
+    for own in ('', 'process-1'):
+      traces = self.folder / 'two' / own / 'profile' / 'step_1'
+      self.assertLen([*traces.rglob('*.xplane.pb')], 1)
     # The rounds were not all alike, so that there was something to agree on.
     rows = tiny_run.metrics_rows(self.folder / 'one')
     self.assertGreater(rows[-1]['step/round_count'], 2)
@@ -268,11 +272,14 @@ class EndTest(_Case):
 
   def test_processes_that_differ_are_refused(self):
     seeds = [['--config.seed=0'], ['--config.seed=1']]
-    run = self.start('differs', _MESH, also=seeds)
-    for ended in run.wait(100):
-      self.assertNotEqual(ended.status, 0)
-    self.assertIn('process 1 differs from process 0', ended.output)
-    self.assertIn('the configuration', ended.output)
+    for command in ('train', 'sft', 'eval'):
+      run = self.start(f'{command}-differs', _MESH, command=command, also=seeds)
+      for ended in run.wait(100):
+        # Jax may abort one that has said it and is slow to end.
+        self.assertNotEqual(ended.status, 0)
+        self.assertIn(
+          'process 1 differs from process 0 in the configuration', ended.output
+        )
 
 
 if __name__ == '__main__':

@@ -89,7 +89,7 @@ class OfTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       ValueError,
       rf'engine_chips \({chips}\) .* multiple of the 2 devices .* divide the 8 '
-      '.*; change --config.sampler.engine_chips',
+      'of all, so it can be 2, 4, 8; change --config.sampler.engine_chips',
     ):
       shares_lib.of(
         job_lib.Job(1, 4),

@@ -294,22 +294,21 @@ class SeveralProcessesTest(parameterized.TestCase):
     return stopping._End(guard, epath.Path('nowhere'), grace_s), guard.job
 
   @parameterized.parameters(
-    (0, 'stopped while loading; the same command begins again'), (1, '')
+    (0, 'stopped while loading; the same command begins again\n'), (1, '')
   )
-  def test_it_parts_before_it_ends_and_the_first_alone_says_so(
+  def test_the_first_alone_says_so_and_all_part_before_they_end(
     self, index, line
   ):
     end, job = self._end(index)
-    log = []
-    job.part.side_effect = lambda: log.append('part')
+    out, log = io.StringIO(), []
+    # The line is there by then: the grace time may end while it parts.
+    job.part.side_effect = lambda: log.append(out.getvalue())
     with (
-      mock.patch.object(
-        stopping, 'leave', side_effect=lambda *how, **_: log.append(how)
-      ),
-      mock.patch.object(os, '_exit'),
+      mock.patch.object(sys, '__stdout__', out),
+      mock.patch.object(os, '_exit', side_effect=log.append),
     ):
       end._leave()
-    self.assertEqual(log, ['part', (0, line)])
+    self.assertEqual(log[:2], [line, 0])
 
   @parameterized.parameters(
     (0, ['stopping at step 3, within 4 s (Ctrl-C: at once)']), (1, [])
@@ -339,6 +338,40 @@ class SeveralProcessesTest(parameterized.TestCase):
       leave.assert_called_with()
       theirs.close()
     job.tell_stop.assert_called_once_with()
+
+
+class AtOnceTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.ended = threading.Event()
+    self.log = []
+    leave = lambda status, *_, **__: (
+      self.log.append(status),
+      self.ended.set(),
+    )
+    self.enterContext(mock.patch.object(stopping, 'leave', leave))
+
+  def test_others_are_told_before_the_process_ends(self):
+    with stopping.at_once() as before_end:
+      before_end += [
+        lambda: self.log.append('tell'),
+        lambda: self.log.append('part'),
+      ]
+      os.kill(os.getpid(), _TERM)
+      self.assertTrue(self.ended.wait(20))
+    self.assertEqual(self.log, ['tell', 'part', 128 + _TERM])
+
+  def test_a_second_signal_does_not_wait_for_that(self):
+    with stopping.at_once() as before_end:
+      begun, never = threading.Event(), threading.Event()
+      self.addCleanup(never.set)
+      before_end += [begun.set, never.wait]
+      os.kill(os.getpid(), _INT)
+      self.assertTrue(begun.wait(20))
+      self.assertFalse(self.ended.wait(0.2))
+      os.kill(os.getpid(), _INT)
+      self.assertTrue(self.ended.wait(20))
+    self.assertEqual(self.log, [128 + _INT])
 
 
 class NewestStepTest(_Test):

@@ -66,9 +66,9 @@ def update_mesh(
   if free[1:] or math.prod(sizes.values()) != count:
     raise ValueError(
       f'the mesh data x fsdp x tensor ({data} x {fsdp} x {tensor}) must '
-      f'multiply to the number of devices ({count}), with at most one -1; '
-      'change --config.mesh.data, --config.mesh.fsdp or '
-      '--config.mesh.tensor'
+      f'multiply to the number of devices ({count}, which '
+      f'{divisors(count)} divide), with at most one -1; change '
+      '--config.mesh.data, --config.mesh.fsdp or --config.mesh.tensor'
     )
   if devices[0].platform != 'tpu':
     return _mesh(devices, sizes)
@@ -95,7 +95,8 @@ def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
   if len(devices) % tensor:
     raise ValueError(
       f"the engine's tensor shards ({tensor}) must divide the number of "
-      f'devices ({len(devices)}); change --config.sampler.tensor'
+      f'devices ({len(devices)}), so it can be {divisors(len(devices))}; '
+      'change --config.sampler.tensor'
     )
   return _mesh(devices, {SLOT_AXIS: len(devices) // tensor, 'tensor': tensor})
 
@@ -150,8 +151,8 @@ def shardings(
         raise ValueError(
           f'{jax.tree_util.keystr(path)}: axis {axis!r} of size {size} '
           f"can't be split over {mesh.shape[name]} devices of the mesh "
-          f'axis {name!r}; change the size of that axis, --config.mesh.* '
-          'or --config.sampler.tensor'
+          f'axis {name!r}, which can be {divisors(size)}; change '
+          f'--config.mesh.{name}, or --config.sampler.tensor'
         )
     return NamedSharding(mesh, P(*(rules[axis] for axis in axes)))
 
@@ -193,6 +194,12 @@ def row_shards(mesh: Mesh) -> int:
 def replicated(mesh: Mesh) -> NamedSharding:
   """Returns the sharding of an array that every device holds whole."""
   return NamedSharding(mesh, P())
+
+
+def divisors(number: int) -> str:
+  """Returns what divides a number, to be read."""
+  small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+  return ', '.join(map(str, sorted({*small, *(number // d for d in small)})))
 
 
 def _by_process(devices: Sequence[jax.Device]) -> list[jax.Device]:

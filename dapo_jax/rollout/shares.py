@@ -49,10 +49,11 @@ def of(
   local = sum(device.process_index == job.index for device in devices)
   chips = engine_chips or local
   if chips % local or len(devices) % chips:
+    fit = [local * n for n in range(1, job.count + 1) if job.count % n == 0]
     raise ValueError(
       f'sampler.engine_chips ({chips}) must be a multiple of the {local} '
-      f'devices of a process and divide the {len(devices)} of all; change '
-      '--config.sampler.engine_chips'
+      f'devices of a process and divide the {len(devices)} of all, so it can '
+      f'be {", ".join(map(str, fit))}; change --config.sampler.engine_chips'
     )
   hosts = chips // local
   return Shares(job, engines=job.count // hosts, hosts=hosts)

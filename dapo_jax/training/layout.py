@@ -35,7 +35,8 @@ def micro_batch_rows(config: FrozenConfigDict, mesh: Mesh) -> int:
   if rows % shards:
     raise ValueError(
       f'learner.micro_batch_rows ({rows}) must be divisible by the {shards} '
-      'devices that rows are split over (mesh.data x mesh.fsdp); change '
+      'devices that rows are split over (mesh.data x mesh.fsdp), which can be '
+      f'{mesh_lib.divisors(rows)}; change '
       '--config.learner.micro_batch_rows or --config.mesh.fsdp'
     )
   return rows

@@ -12,13 +12,13 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.monitor import progress as progress_lib
 from dapo_jax.monitor import writers
 from dapo_jax.parallel import job as job_lib
-from dapo_jax.training import checkpoint, interrupt
+from dapo_jax.training import checkpoint, interrupt, run_folder
 
 
 class Outlets(NamedTuple):
   """The open files of a run, its display, its checkpoints and its guard."""
 
-  folder: pathlib.Path
+  folder: pathlib.Path  # of this process
   metrics: writers.JsonlWriter | writers.NoWriter
   samples: writers.SampleWriter | writers.NoWriter
   display: progress_lib.Progress
@@ -39,12 +39,13 @@ def opened(
 ) -> Iterator[Outlets]:
   """Yields the outlets of a run that goes on from `progress`.
 
-  The first process has them; the others write to nowhere.
+  The first process has them; the others write to nowhere, but for a trace,
+  which each has in a folder of its own.
   """
   if not job.is_first:
     with open(os.devnull, 'w') as stream:
       yield Outlets(
-        folder,
+        run_folder.of_process(folder, job),
         writers.NoWriter(),
         writers.NoWriter(),
         progress_lib.Progress(

@@ -56,12 +56,25 @@ def in_time(
 
 
 @contextlib.contextmanager
-def at_once() -> Iterator[None]:
-  """Ends the process at the first signal: one line, no traceback."""
+def at_once() -> Iterator[list[Callable[[], None]]]:
+  """Ends the process at the first signal: one line, no traceback.
+
+  Yields what is called before, in this order, to which may be added; a second
+  signal ends it whatever that does.
+  """
+  before_end: list[Callable[[], None]] = []
+
+  def call_all() -> None:
+    for call in before_end:
+      call()
 
   def end(numbers: socket.socket) -> None:
     with numbers, contextlib.suppress(OSError):  # it is closed
       while not (number := _next(numbers, None)):
+        pass
+      calls = threading.Thread(target=call_all, daemon=True)
+      calls.start()
+      while calls.is_alive() and not _next(numbers, _LOOK_S):
         pass
       leave(128 + number, 'dapo-jax: interrupted', is_error=True)
 
@@ -69,14 +82,20 @@ def at_once() -> Iterator[None]:
   try:
     with _heard() as numbers:
       threading.Thread(target=end, args=[numbers], daemon=True).start()
-      yield
+      yield before_end
   finally:
     for number, handler in before.items():
       signal.signal(number, handler)
 
 
-def leave(status: int, line: str = '', *, is_error: bool = False) -> None:
-  """Ends the process now, after a last line; waits for no thread."""
+def leave(
+  status: int,
+  line: str = '',
+  *,
+  is_error: bool = False,
+  last: Callable[[], None] = lambda: None,
+) -> None:
+  """Ends the process now, after a last line and call; waits for no thread."""
   # Not sys.stdout: a live bar stands there, and the line goes below it.
   out = sys.__stderr__ if is_error else sys.__stdout__
   with contextlib.suppress(Exception):
@@ -88,6 +107,7 @@ def leave(status: int, line: str = '', *, is_error: bool = False) -> None:
   for stream in (sys.stdout, sys.stderr):
     with contextlib.suppress(Exception):
       stream.flush()
+  last()
   os._exit(status)
 
 
@@ -186,9 +206,14 @@ class _End:
       line = line or interrupt.last_line(
         self._guard.moment(), newest_step(self._checkpoints)
       )
-      self._guard.job.part()
       is_told = self._guard.job.is_first or is_error
-      leave(status, line if is_told else '', is_error=is_error)
+      leave(
+        status,
+        line if is_told else '',
+        is_error=is_error,
+        # After the line: it may take what is left of the grace time.
+        last=self._guard.job.part,
+      )
     os._exit(status)
 
   def _after(self, seconds: float, call: Callable[[], None]) -> None:
