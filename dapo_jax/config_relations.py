@@ -223,8 +223,10 @@ def _check_update(config: ml_collections.ConfigDict) -> None:
   )
   rows = config.learner.micro_batch_rows
   data, fsdp = config.mesh.data, config.mesh.fsdp
+  if rows is None or -1 in (data, fsdp):
+    return  # so many as there are shards, or as there are devices
   config_fault.require(
-    not rows or -1 in (data, fsdp) or rows % (data * fsdp) == 0,
+    rows % (data * fsdp) == 0,
     f'learner.micro_batch_rows ({rows}) must be divisible by mesh.data x '
     f'mesh.fsdp ({data} x {fsdp} = {data * fsdp}), which can be '
     f'{_divisors(rows)}',
