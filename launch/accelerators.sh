@@ -2,15 +2,15 @@
 # The TPU slices of Google Cloud: what a type is called on a TPU VM and on GKE,
 # and how many chips and hosts it has. Sourced, not run.
 
-# Sets, for a type such as v5p-256: `type` (its full name), `chips`,
+# Sets, for a type such as v5p-256: `tpu_type` (its full name), `chips`,
 # `runtime` (what a TPU VM boots), `gke_label`, `topology`, `hosts` and
 # `chips_per_host` (the latter three on GKE).
 # shellcheck disable=SC2034
 accelerator() {
   local size generation
-  type=${1/#v5e-/v5litepod-}
-  generation=${type%-*}
-  size=${type##*-}
+  tpu_type=${1/#v5e-/v5litepod-}
+  generation=${tpu_type%-*}
+  size=${tpu_type##*-}
   need_match --type "$1" '(v4|v5p|v5e|v5litepod|v6e)-[1-9][0-9]*' \
     'a generation and a size: v4-N, v5p-N (N TensorCores, two a chip),'` \
       `' v5litepod-N or v6e-N (N chips)'
@@ -84,5 +84,5 @@ need_topology() {
     "$1=AxB or AxBxC"
   need_match "$1" "$topology" '[0-9]+x[0-9]+(x[0-9]+)?' 'AxB or AxBxC'
   ((${topology//x/*} == chips)) ||
-    fail "$1 ($topology) must have the $chips chips of --type ($type)"
+    fail "$1 ($topology) must have the $chips chips of --type ($tpu_type)"
 }

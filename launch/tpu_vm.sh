@@ -109,7 +109,7 @@ describe() {
     say "$name: the TPU VM as it is; the run's folder is $folder"
     return
   fi
-  say "$name: $slices x $type ($chips chips each), $capacity," \
+  say "$name: $slices x $tpu_type ($chips chips each), $capacity," \
     "runtime $runtime; the run's folder is $folder"
   if [[ $(git -C "$ROOT" status --porcelain --untracked-files=no) ]]; then
     say "warning: what is not committed is not installed there ($ref is)"
@@ -117,6 +117,7 @@ describe() {
 }
 
 interrupted() {
+  trap - EXIT
   say "not followed any more; what was started goes on, and costs"
   hints
   exit 130
@@ -139,7 +140,7 @@ train() {
   trap - EXIT
   if $delete_when_done && ! $existing; then
     delete_nodes
-  elif ! $existing; then
+  elif ! $existing && ! $dry_run; then
     say "$name is not deleted, and costs:"
     hints
   fi
@@ -152,7 +153,7 @@ name_nodes
 case $action in
   train) train ;;
   status) on_nodes all "$(worker status)" ;;
-  follow) follow_from 1 ;;
+  follow) judge && follow_from $((logged > 20 ? logged - 19 : 1)) ;;
   stop) on_nodes all "$(worker stop)" ;;
   delete) delete_nodes ;;
 esac

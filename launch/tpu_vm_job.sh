@@ -2,7 +2,7 @@
 # The run of tpu_vm.sh: installed, started, followed, and started again until
 # it is done. Sourced by it, not run.
 
-readonly STATES='(running|ended|asked|absent) [-0-9]+ [0-9]+$'
+readonly STATES='(running|ended|asked|absent) [-0-9]+ [0-9]+ [0-9]+$'
 
 # worker ACTION [WORD...]: the command that a worker runs. The name of the
 # folder is the run's, so that one machine can have several.
@@ -13,23 +13,38 @@ worker() {
     "$(quoted "$@")"
 }
 
-install() {
-  local run="dapo_jax_runs/$name" packed sum
-  packed=$(mktemp -d)/source.tar.gz
+# Packs the commit, and sets `packed`.
+pack() {
+  packed=$(mktemp -d)/dapo_jax_$name.tar.gz
   run git -C "$ROOT" archive --format=tar.gz "--output=$packed" "$ref"
-  sum=$($dry_run || sha256sum "$packed" | cut -d ' ' -f 1)
+}
+
+# A worker that runs already keeps what it has.
+unpacked_and_installed() {
+  local run="dapo_jax_runs/$name" commit
+  commit=$(git -C "$ROOT" rev-parse "$ref")
+  printf '%s; ' "set -e" "mkdir -p $run" \
+    "flock --nonblock $run/lock true || exit 0" \
+    "rm -rf $run/source" "mkdir $run/source" \
+    "tar -xzf dapo_jax_$name.tar.gz -C $run/source" \
+    "echo $commit > $run/commit"
+  worker install "$extras"
+}
+
+install() {
+  local packed
+  pack || return
   say "installing $(git -C "$ROOT" rev-parse --short "$ref"), some minutes"
-  at_once copy_to_node "$packed" "dapo_jax_$name.tar.gz"
+  at_once copy_to_node "$packed" "dapo_jax_$name.tar.gz" || return
   rm -rf "$(dirname "$packed")"
-  on_nodes all "set -e; mkdir -p $run; rm -rf $run/source; \
-mkdir $run/source; tar -xzf dapo_jax_$name.tar.gz -C $run/source; \
-echo ${sum:-SHA256} > $run/source.sha256; $(worker install "$extras")"
+  on_nodes all "$(unpacked_and_installed)"
 }
 
 # The first worker of the first node writes the logs. What runs already stays.
 start() {
   say "starting: dapo-jax $(quoted "${job[@]}")"
-  on_node "${nodes[0]}" 0 "$(worker start first "$folder" "${job[@]}")"
+  on_node "${nodes[0]}" 0 "$(worker start first "$folder" "${job[@]}")" ||
+    return
   on_nodes all "$(worker start other "$folder" "${job[@]}")"
 }
 
@@ -48,7 +63,7 @@ follow_from() {
 statuses() {
   if $dry_run; then
     on_nodes all "$(worker status)"
-    echo 'first ended 0 0'
+    echo 'first ended 0 0 0'
     return
   fi
   on_nodes all "$(worker status)" 2>/dev/null | grep -Eo "(first|other) $STATES"
@@ -56,12 +71,14 @@ statuses() {
 
 # Sets `verdict` to what all of them mean: running, absent, done, stopped, asked
 # (to stop), wrong (the user's error), failed or lost (no worker answers);
-# `step`, the last one; and `code`.
+# `step`, the last one that is known; `code`; and `logged`, lines of the log.
+step=0
 judge() {
-  local found state
-  verdict=lost step=0 code=-
+  local found first state
+  verdict=lost logged=0
   found=$(statuses) || return 0
-  read -r _ state code step < <(grep '^first' <<<"$found" || true) || return 0
+  first=$(grep '^first' <<<"$found") || return 0
+  read -r _ state code step logged <<<"$first"
   if grep -q ' running ' <<<"$found"; then
     verdict=running
     [[ $state == running ]] || verdict=ending
@@ -73,17 +90,16 @@ judge() {
     verdict=absent
   else
     case $code in
-      0) verdict=done ;;
+      0) verdict='done' ;;
       "$STOPPED") verdict=stopped ;;
       *) verdict=failed ;;
     esac
   fi
 }
 
-# Follows until nothing runs any more; shows again only what was not shown.
+# Follows until nothing runs any more; shows only what was not shown.
 follow() {
-  local waited_s=0
-  lines=0
+  local waited_s=0 silences=0
   while true; do
     follow_from "$((lines + 1))" || true
     judge
@@ -98,6 +114,12 @@ follow() {
         pause "$poll"
         waited_s=$((waited_s + ${poll%.*} + 1))
         ;;
+      lost)
+        silences=$((silences + 1))
+        if ((silences > 10)) || [[ $(look) != ready* ]]; then return; fi
+        say "the workers of $name do not answer"
+        pause "$poll"
+        ;;
       *) return ;;
     esac
   done
@@ -107,12 +129,12 @@ follow() {
 may_start_again() {
   local found
   found=$(look)
-  if [[ $verdict != done && $found != ready* ]]; then
+  if [[ $found != ready* ]]; then
     say "preempted or lost: $name is ${found#* }; the run was at step $step"
     return
   fi
   case $verdict in
-    lost) say "the workers of $name do not answer" ;;
+    lost) say "the workers of $name did not answer for long" ;;
     stopped) say "stopped by a signal at step $step" ;;
     failed) say "the run failed at step $step with status $code" ;;
     wrong)
@@ -130,8 +152,10 @@ may_start_again() {
 begin() {
   need_nodes || return
   judge
-  if [[ $verdict == running || $verdict == ending ]] && ! $dry_run; then
-    say 'it runs already'
+  lines=0
+  if [[ $verdict == running || $verdict == ending ]]; then
+    say "it runs already, at step $step; the last lines of its log:"
+    lines=$((logged > 20 ? logged - 20 : 0))
     return
   fi
   install && start
@@ -143,11 +167,11 @@ until_done() {
     if begin; then
       follow
     else
-      verdict=lost step=$((best_step < 0 ? 0 : best_step))
+      verdict=lost
     fi
     case $verdict in
-      done)
-        say "done; what it wrote is in $folder"
+      'done')
+        $dry_run || say "done; what it wrote is in $folder"
         return
         ;;
       asked)

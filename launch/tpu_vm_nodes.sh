@@ -21,7 +21,7 @@ queued_resources() {
 }
 
 create_nodes() {
-  local flags=("--accelerator-type=$type" "--runtime-version=$runtime")
+  local flags=("--accelerator-type=$tpu_type" "--runtime-version=$runtime")
   if ((slices > 1)); then
     flags+=("--node-count=$slices" "--node-prefix=$name")
   else
@@ -31,8 +31,9 @@ create_nodes() {
     spot) flags+=(--spot) ;;
     reserved) flags+=(--reserved) ;;
   esac
-  say "requesting $slices x $type, $capacity"
-  queued_resources create "${flags[@]}" "${create_flags[@]}"
+  say "requesting $slices x $tpu_type, $capacity"
+  queued_resources create "${flags[@]}" "${create_flags[@]}" || return
+  dry_state=ACTIVE
 }
 
 delete_nodes() {
@@ -47,7 +48,7 @@ delete_nodes() {
 state_of() {
   local errors answer tries
   errors=$(mktemp)
-  for tries in 1 2 3 4 5; do
+  for ((tries = 1; tries <= 20; tries++)); do
     if answer=$("$@" 2>"$errors"); then
       rm -f "$errors"
       echo "${answer:-UNKNOWN}"
@@ -58,16 +59,17 @@ state_of() {
       echo ABSENT
       return
     fi
-    if ((tries < 5)); then pause "$poll"; fi
+    say "gcloud does not tell the state: $(tail -n 1 "$errors")"
+    pause "$poll"
   done
-  cat "$errors" >&2
   rm -f "$errors"
-  say "gcloud does not answer for the state of $name"
   return 1
 }
 
+# In a dry run there is nothing before it is made.
+dry_state=ABSENT
 resource_state() {
-  state_of ask ACTIVE gcloud compute tpus queued-resources describe "$name" \
+  state_of ask "$dry_state" gcloud compute tpus queued-resources describe "$name" \
     "${where[@]}" '--format=value(state.state)'
 }
 
@@ -106,7 +108,7 @@ look() {
 
 # Returns when all nodes are READY; makes them anew where they are lost.
 need_nodes() {
-  local found said='' refused=0
+  local found said='' refusals=0
   while true; do
     found=$(look) || return
     if [[ $found != "$said" ]]; then say "$name is ${found#* }"; fi
@@ -117,13 +119,13 @@ need_nodes() {
       lost* | absent*)
         ! $existing || fail "--name ($name) must be a TPU VM that is READY," \
           "and it is ${found#* }"
-        if [[ $found == *FAILED ]]; then
-          refused=$((refused + 1))
-          ((refused < max_failures)) || fail "$name was refused $refused" \
-            "times; see: gcloud compute tpus queued-resources describe $name"
-        fi
+        if [[ $found == *FAILED ]]; then refusals=$((refusals + 1)); fi
         if [[ $found == lost* ]]; then delete_nodes && need_absence; fi
-        create_nodes
+        create_nodes || refusals=$((refusals + 1))
+        ((refusals < max_failures)) || fail "$name was refused $refusals" \
+          "times in a row; what gcloud says of it is above, or in:" \
+          "$(quoted gcloud compute tpus queued-resources describe "$name" \
+            "${where[@]}")"
         pause "$poll"
         ;;
     esac

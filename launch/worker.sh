@@ -3,12 +3,13 @@
 #
 #   launch/worker.sh install RUN EXTRAS     this source in RUN/venv
 #   launch/worker.sh start RUN first|other FOLDER COMMAND [FLAGS]
-#   launch/worker.sh status RUN             one line: ROLE STATE STATUS STEP
+#   launch/worker.sh status RUN             one line: ROLE STATE STATUS STEP LINES
 #   launch/worker.sh follow RUN LINE        the log from a line on, to the end
 #   launch/worker.sh stop RUN               SIGTERM, and waits for the end
 #
 # RUN is a folder of this machine. The job does not end with the connection
-# that started it. STATE is absent, running, ended or asked (to stop).
+# that started it. STATE is absent, running, ended or asked (to stop), LINES the
+# length of the log.
 set -euo pipefail
 source "$(dirname "$0")/shared.sh"
 
@@ -27,7 +28,7 @@ make_venv() {
 
 install() {
   local extras=$1 wanted tag
-  wanted=$(cat "$run/source.sha256")-$extras
+  wanted="$(cat "$run/commit") $extras"
   if [[ $(cat "$run/installed" 2>/dev/null) == "$wanted" ]]; then
     say 'installed already'
     return
@@ -72,7 +73,7 @@ start() {
 }
 
 status() {
-  local role=other state=ended code=- step
+  local role=other state=ended code=- step lines
   if [[ $(cat "$run/first" 2>/dev/null) == true ]]; then role=first; fi
   if [[ ! -e $run/first ]]; then
     state=absent
@@ -85,7 +86,8 @@ status() {
   fi
   step=$(tail -n 1 "$run/workdir/metrics.jsonl" 2>/dev/null |
     sed -n 's/.*"step": *\([0-9]\{1,\}\).*/\1/p')
-  echo "$role $state $code ${step:-0}"
+  lines=$(wc -l 2>/dev/null <"$run/log.txt" || echo 0)
+  echo "$role $state $code ${step:-0} $lines"
 }
 
 # `tail` looks at the job once a second.
