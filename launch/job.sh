@@ -12,7 +12,8 @@
 #   2    the user has something to change; the same command fails again
 #   else a fault
 #
-# In DAPO_JAX_RUN, a folder, it leaves its process id and its exit status.
+# In DAPO_JAX_RUN, a folder (default WORKDIR/.launch), it leaves its process id
+# and its exit status.
 set -euo pipefail
 source "$(dirname "$0")/shared.sh"
 
@@ -25,7 +26,7 @@ shift 2
 command=$1
 bin=$(dirname "$(command -v dapo-jax)") || fail 'dapo-jax is not installed'
 mirror=("$bin/python" "$ROOT/launch/mirror.py")
-record=${DAPO_JAX_RUN:-}
+notes=${DAPO_JAX_RUN:-$workdir/.launch}
 child='' copier='' was_asked=false
 
 # Whether this is the process that writes WORKDIR; the variables are GKE's.
@@ -44,13 +45,13 @@ pass_on() {
 meaning() {
   local status=$1
   if [[ $status == 0 && $command != eval ]] && is_first &&
-    [[ ! $workdir/model/config.json -nt $workdir/.begun ]]; then
+    [[ ! $workdir/model/config.json -nt $notes/begun ]]; then
     # Of several processes all end with 0 when one was asked to stop.
     status=$STOPPED
   elif [[ $status == 13[07] || $status == 143 ]] && $was_asked; then
     status=$STOPPED
   elif [[ $status == "$USERS_ERROR" ]] &&
-    grep -q 'did not find each other' "$workdir/.errors"; then
+    grep -q 'did not find each other' "$notes/errors"; then
     status=1 # a machine was late, or lost
   fi
   echo "$status"
@@ -75,7 +76,7 @@ copy_last() {
 # kept as well as shown. What keeps them must outlive the signals.
 execute() {
   local errors keeper status=0
-  exec {errors}> >(trap '' TERM INT && exec tee "$workdir/.errors" >&2)
+  exec {errors}> >(trap '' TERM INT && exec tee "$notes/errors" >&2)
   keeper=$!
   "$bin/dapo-jax" "$@" 2>&"$errors" 3>&- {errors}>&- &
   child=$!
@@ -90,12 +91,10 @@ execute() {
 
 main() {
   local status=0
-  if [[ $record ]]; then
-    echo $$ >"$record/pid"
-    trap 'echo $? >"$record/exit_status"' EXIT
-  fi
+  mkdir -p "$workdir" "$notes"
+  echo $$ >"$notes/pid"
+  trap 'echo $? >"$notes/exit_status"' EXIT
   trap pass_on TERM INT
-  mkdir -p "$workdir"
   set -- "$@" "--workdir=$workdir"
   if [[ $folder ]]; then
     set -- "$@" "--config.checkpoint.folder=$folder/checkpoints"
@@ -104,7 +103,7 @@ main() {
       copy_along
     fi
   fi
-  touch "$workdir/.begun"
+  touch "$notes/begun"
   say "dapo-jax $(quoted "$@")"
   execute "$@" || status=$?
   status=$(meaning "$status")

@@ -97,6 +97,11 @@ need_bucket() {
     'gs://BUCKET/FOLDER, without a / at the end'
 }
 
+need_image() {
+  [[ $2 ]] || fail "$1=IMAGE is required: what was built of launch/Dockerfile"
+  need_match "$1" "$2" '[A-Za-z0-9][-A-Za-z0-9._:/@]*' 'the name of an image'
+}
+
 # The words after --: a command of dapo-jax, without the flags that are ours.
 need_job() {
   local word
@@ -116,6 +121,14 @@ need_job() {
         ;;
     esac
   done
+}
+
+# The last step that a work directory has a line of; 0 where there is none.
+last_step() {
+  local found
+  found=$(tail -n 1 "$1/metrics.jsonl" 2>/dev/null |
+    sed -n 's/.*"step": *\([0-9]\{1,\}\).*/\1/p') || true
+  echo "${found:-0}"
 }
 
 # may_go_on STEP: says no when the job has failed `max_failures` times in a row

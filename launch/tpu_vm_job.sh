@@ -130,7 +130,8 @@ may_start_again() {
   local found
   found=$(look)
   if [[ $found != ready* ]]; then
-    say "preempted or lost: $name is ${found#* }; the run was at step $step"
+    say "preempted or lost: $name is ${found#* }; the run goes on from what" \
+      "is in $folder"
     return
   fi
   case $verdict in

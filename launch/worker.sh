@@ -84,10 +84,9 @@ status() {
     code=$(cat "$run/exit_status" 2>/dev/null || echo 137)
     if [[ -e $run/asked ]]; then state=asked; fi
   fi
-  step=$(tail -n 1 "$run/workdir/metrics.jsonl" 2>/dev/null |
-    sed -n 's/.*"step": *\([0-9]\{1,\}\).*/\1/p')
-  lines=$(wc -l 2>/dev/null <"$run/log.txt" || echo 0)
-  echo "$role $state $code ${step:-0} $lines"
+  step=$(last_step "$run/workdir")
+  lines=$(cat "$run/log.txt" 2>/dev/null | wc -l) || true
+  echo "$role $state $code $step $lines"
 }
 
 # `tail` looks at the job once a second.
