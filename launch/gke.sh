@@ -15,6 +15,7 @@
 #   --topology=AxBxC of a slice, where its node pool has not the usual one
 #   --chips-per-host=N            where its machines have not the usual number
 #   --service-account=NAME        of Kubernetes (default: default)
+#   --user=ID        that it runs as (default 1000, the image's; 0 is root)
 #   --max-restarts=N after faults and preemptions, in all (default 50)
 #   --context=, --namespace=      default: those that kubectl is set to
 #   --poll=SECONDS   between looks at a state (default 30)
@@ -26,7 +27,8 @@ source "$ROOT/launch/accelerators.sh"
 source "$ROOT/launch/jobset.sh"
 
 name='' given_type='' slices=1 image='' folder='' capacity=on-demand
-given_topology='' given_chips='' account=default max_restarts=50 poll=30
+given_topology='' given_chips='' account=default user=1000
+max_restarts=50 poll=30
 action=train
 kubectl=(kubectl) job=()
 again=$(quoted "$0" "$@")
@@ -47,6 +49,7 @@ parse() {
       --topology=*) given_topology=$value ;;
       --chips-per-host=*) given_chips=$value ;;
       --service-account=*) account=$value ;;
+      --user=*) user=$value ;;
       --max-restarts=*) max_restarts=$value ;;
       --context=* | --namespace=*) kubectl+=("$1") ;;
       --poll=*) poll=$value ;;
@@ -75,6 +78,7 @@ check() {
       'on-demand, spot or reserved:NAME'
     need_match --service-account "$account" '[a-z0-9]([-a-z0-9.]*[a-z0-9])?' \
       'the name of a service account of Kubernetes'
+    need_match --user "$user" '[0-9]{1,9}' 'a number'
   elif ((${#job[@]})); then
     fail "--$action takes nothing after --"
   fi
@@ -119,7 +123,6 @@ put_in() {
 render() {
   local text reservation=''
   text=$(<"$ROOT/launch/gke_jobset.yaml")
-  text=${text//'# @MANY_HOSTS@ A slice'/"# A slice"}
   if [[ $capacity == reserved:* ]]; then reservation=${capacity#*:}; fi
   keep_if "$( ((hosts > 1)) && echo true)" MANY_HOSTS
   keep_if "$([[ $capacity == spot ]] && echo true)" SPOT
@@ -134,8 +137,10 @@ render() {
   put_in RESERVATION "$reservation"
   put_in MAX_RESTARTS "$max_restarts"
   put_in SERVICE_ACCOUNT "$account"
+  put_in USER "$user"
   put_in IMAGE "$image"
-  [[ ! ${text/@ARGS@/} =~ @[A-Z_]+@ ]] || fail "${BASH_REMATCH[0]} has no value"
+  [[ ! ${text/@ARGS@/} =~ @[A-Z_]+@ ]] ||
+    fail "${BASH_REMATCH[0]} of gke_jobset.yaml has no value"
   put_in ARGS "$(yaml_list /run/dapo-jax "$folder" "${job[@]}" --distributed)"
   printf '%s\n' "$text"
 }
@@ -148,8 +153,8 @@ train() {
   local deleting
   deleting=$(quoted "${kubectl[@]}" delete jobset "$name")
   say "context $(ask CONTEXT "${kubectl[@]}" config current-context)"
-  say "$name: $slices x $tpu_type ($hosts hosts of $chips_per_host chips each," \
-    "$topology), $capacity; the run's folder is $folder"
+  say "$name: $slices x $tpu_type ($topology, $hosts hosts of $chips_per_host" \
+    "chips each), $capacity; the run's folder is $folder"
   trap unfollowed INT TERM
   if is_needed; then
     if $dry_run; then

@@ -42,10 +42,11 @@ follow() {
       pause "$poll"
     elif [[ $pod == "$shown" ]]; then
       say 'the connection broke; the run goes on'
-      run "${kubectl[@]}" logs --follow --since=10s "$pod" || true
+      run "${kubectl[@]}" logs --follow --since=10s "$pod" ||
+        pause "$poll"
     else
       say "the log of $pod"
-      run "${kubectl[@]}" logs --follow "$pod" || true
+      run "${kubectl[@]}" logs --follow "$pod" || pause "$poll"
       shown=$pod
     fi
     dry_state="$name Completed"

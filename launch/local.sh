@@ -128,8 +128,8 @@ main() {
       fail 'the run refused what it was given, see above'
     fi
     say "ended with status ${statuses[0]} at step $step"
-    may_go_on "$step" || fail "given up at step $step after $failures failures" \
-      "in a row without a new step (--max-failures)"
+    may_go_on "$step" || fail "given up at step $step after $failures" \
+      "failures in a row without a new step (--max-failures)"
     say 'starting again'
     pause "$pause_s"
   done

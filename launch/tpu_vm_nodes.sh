@@ -69,8 +69,8 @@ state_of() {
 # In a dry run there is nothing before it is made.
 dry_state=ABSENT
 resource_state() {
-  state_of ask "$dry_state" gcloud compute tpus queued-resources describe "$name" \
-    "${where[@]}" '--format=value(state.state)'
+  state_of ask "$dry_state" gcloud compute tpus queued-resources describe \
+    "$name" "${where[@]}" '--format=value(state.state)'
 }
 
 # The first state of a node that is not READY; READY if all are.
@@ -99,7 +99,7 @@ look() {
   state=$(node_state) || return
   case $state in
     READY) echo "ready $state" ;;
-    CREATING | STARTING | RESTARTING | REIMAGING | REPAIRING | UNKNOWN)
+    CREATING | STARTING | RESTARTING | REIMAGING | REPAIRING)
       echo "waiting $state"
       ;;
     *) echo "lost $state" ;;

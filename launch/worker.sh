@@ -3,7 +3,7 @@
 #
 #   launch/worker.sh install RUN EXTRAS     this source in RUN/venv
 #   launch/worker.sh start RUN first|other FOLDER COMMAND [FLAGS]
-#   launch/worker.sh status RUN             one line: ROLE STATE STATUS STEP LINES
+#   launch/worker.sh status RUN             ROLE STATE STATUS STEP LINES
 #   launch/worker.sh follow RUN LINE        the log from a line on, to the end
 #   launch/worker.sh stop RUN               SIGTERM, and waits for the end
 #

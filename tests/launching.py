@@ -68,7 +68,7 @@ class Place:
     for name in ('python', 'python3.12', 'python3.11'):
       self.program(name, python)
     self.program('pip', '#!/bin/sh\necho "$0 $*" >>"$FAKE_CLOUD/pip.txt"\n')
-    for name in ('dapo-jax', 'gcloud'):
+    for name in ('dapo-jax', 'gcloud', 'kubectl', 'xpk'):
       file = _TESTS / f'fake_{name.replace("-", "_")}.py'
       self.program(name, f'#!/bin/sh\nexec {real} {file} "$@"\n')
 
@@ -108,6 +108,7 @@ class Place:
       'FAKE_CLOUD': str(self.cloud),
       'FAKE_BUCKETS': str(self.buckets),
       'FAKE_BIN': str(self.bin),
+      'FAKE_IMAGE': str(self.repository),
       'DAPO_JAX_COPY_S': '0.1',
     }
     return subprocess.Popen(
