@@ -5,7 +5,8 @@
 #
 # WORKDIR is a folder of this machine. FOLDER, of a bucket or '', gets the
 # checkpoints and a copy of WORKDIR, which comes back where WORKDIR is empty.
-# The other scripts of this folder call it. Its exit status is
+# What FOLDER has in input/ is brought to input/, where the command is run. The
+# other scripts of this folder call this one. Its exit status is
 #
 #   0    done
 #   75   stopped by a signal, and saved: the same command goes on
@@ -98,6 +99,7 @@ main() {
   set -- "$@" "--workdir=$workdir"
   if [[ $folder ]]; then
     set -- "$@" "--config.checkpoint.folder=$folder/checkpoints"
+    "${mirror[@]}" get "$folder/input" input
     if is_first; then
       "${mirror[@]}" get "$folder/workdir" "$workdir"
       copy_along

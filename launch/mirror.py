@@ -5,8 +5,8 @@
 
 `put` leaves out the checkpoints, which have a folder of their own, and what
 belongs to one machine; it copies what has changed. `get` brings what is not
-there. With --every it goes on until it is ended, and a copy that fails is
-told, not fatal.
+there, of any folder. With --every it goes on until it is ended, and a copy that
+fails is told, not fatal.
 """
 
 import argparse
@@ -17,23 +17,21 @@ from collections.abc import Iterator, Sequence
 
 from etils import epath
 
-# Folders of a work directory that are not copied; nor are hidden files.
-_LEFT_OUT = ('checkpoints', 'process-')
-_LOCK = 'run.lock'
+# How the names in a work directory begin that are not copied.
+_LEFT_OUT = ('.', 'checkpoints', 'process-', 'run.lock')
+# How those end that are being written.
+_HALF = ('.half', '.part')
 
 
 def files(folder: epath.Path) -> Iterator[str]:
-  """Yields the files of a work directory that belong to the run, by name."""
+  """Yields the files that are whole in a folder and below it, by name."""
   if not folder.exists():
     return
   for path in sorted(folder.iterdir()):
-    name = path.name
-    if name.startswith(('.', *_LEFT_OUT)) or name == _LOCK:
-      continue
     if path.is_dir():
-      yield from (f'{name}/{below}' for below in files(path))
-    elif not name.endswith(('.part', '.half')):
-      yield name
+      yield from (f'{path.name}/{below}' for below in files(path))
+    elif not path.name.endswith(_HALF):
+      yield path.name
 
 
 def put(workdir: epath.Path, folder: epath.Path) -> int:
@@ -41,6 +39,8 @@ def put(workdir: epath.Path, folder: epath.Path) -> int:
   count = 0
   for name in files(workdir):
     target = folder / name
+    if name.startswith(_LEFT_OUT):
+      continue
     if target.exists() and not _changed(workdir / name, target):
       continue
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ def put(workdir: epath.Path, folder: epath.Path) -> int:
 def get(folder: epath.Path, workdir: epath.Path) -> int:
   """Copies what is not in the work directory; returns how many files.
 
-  All or nothing of the small files matters less than never to replace a file
-  of this machine: it is as new as the one in the bucket, or newer.
+  A file of this machine is never replaced: it is as new as the one in the
+  bucket, or newer.
   """
   count = 0
   for name in files(folder):

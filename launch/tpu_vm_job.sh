@@ -25,9 +25,9 @@ unpacked_and_installed() {
   commit=$(git -C "$ROOT" rev-parse "$ref")
   printf '%s; ' "set -e" "mkdir -p $run" \
     "flock --nonblock $run/lock true || exit 0" \
-    "rm -rf $run/source" "mkdir $run/source" \
-    "tar -xzf dapo_jax_$name.tar.gz -C $run/source" \
-    "echo $commit > $run/commit"
+    "if ! grep -sqx $commit $run/commit" "then rm -rf $run/source $run/commit" \
+    "mkdir $run/source" "tar -xzf dapo_jax_$name.tar.gz -C $run/source" \
+    "echo $commit > $run/commit" "fi"
   worker install "$extras"
 }
 

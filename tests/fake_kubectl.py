@@ -36,7 +36,9 @@ def delete() -> None:
 
 
 def _pod(about: dict[str, Any]) -> str:
-  return f'{about["manifest"]["metadata"]["name"]}-slice-0-0-{about["restarts"]}'
+  return (
+    f'{about["manifest"]["metadata"]["name"]}-slice-0-0-{about["restarts"]}'
+  )
 
 
 def _step(volume: pathlib.Path) -> int:

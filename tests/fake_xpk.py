@@ -1,5 +1,7 @@
-"""A stand-in for `xpk` in tests of launch/: a workload is a JobSet, which
-fake_kubectl runs. It notes every call in CLOUD/calls.jsonl.
+"""A stand-in for `xpk` in tests of launch/.
+
+A workload is a JobSet, which fake_kubectl runs. It notes every call in
+CLOUD/calls.jsonl.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Tests of launch/gke.sh: what it gives to Kubernetes, and what it makes of it."""
+"""Tests of launch/gke.sh: what it gives to Kubernetes, and what comes of it."""
 
 import json
 import re
@@ -40,7 +40,9 @@ class RenderTest(parameterized.TestCase):
     self.assertEqual(jobset['apiVersion'], 'jobset.x-k8s.io/v1alpha2')
     self.assertEqual(jobset['metadata']['name'], 'one')
     # Only a slice of several hosts is a node pool.
-    self.assertEqual(jobset['metadata']['annotations'], {'dapo-jax/slices': '1'})
+    self.assertEqual(
+      jobset['metadata']['annotations'], {'dapo-jax/slices': '1'}
+    )
     [slices] = jobset['spec']['replicatedJobs']
     job = slices['template']['spec']
     self.assertEqual(
@@ -211,7 +213,8 @@ class TableTest(absltest.TestCase):
       ['64', '8x8', '16', '4', 'tpu-v6e-slice', 'v2-alpha-tpuv6e'],
     )
     self.assertEqual(
-      rows['v5p-32'], ['16', '2x2x4', '4', '4', 'tpu-v5p-slice', 'v2-alpha-tpuv5']
+      rows['v5p-32'],
+      ['16', '2x2x4', '4', '4', 'tpu-v5p-slice', 'v2-alpha-tpuv5'],
     )
     self.assertEqual(
       rows['v4-8'],
@@ -244,7 +247,9 @@ class RunTest(absltest.TestCase):
     self.assertLen(self.place.calls('apply'), 1)
     # The same command again: it resumes, and finds that all is done.
     again = self._run()
-    self.assertRegex(again, 'one is there and has ended .Completed.; it is made')
+    self.assertRegex(
+      again, 'one is there and has ended .Completed.; it is made'
+    )
     self.assertRegex(again, '(?m)^resumed after step 8$')
 
   def test_an_error_of_the_user_ends_it(self):
@@ -259,7 +264,9 @@ class RunTest(absltest.TestCase):
     self.assertLen(self.place.calls('logs'), 2)
 
   def test_what_runs_is_followed_and_not_made_again(self):
-    self._run('--context=mine', job=('--', 'train', '--config=bad.py'), status=2)
+    self._run(
+      '--context=mine', job=('--', 'train', '--config=bad.py'), status=2
+    )
     file = self.place.cloud / 'jobset.json'
     about = json.loads(file.read_text())
     file.write_text(json.dumps(about | {'condition': ''}))
@@ -272,7 +279,9 @@ class RunTest(absltest.TestCase):
     self.assertEmpty(self.place.calls())
     printed = launching.commands(dry, 'kubectl')
     self._run()
-    ran = [c if c[-1] != '--filename=-' else [*c, '<<END'] for c in self.calls()]
+    ran = [
+      c if c[-1] != '--filename=-' else [*c, '<<END'] for c in self.calls()
+    ]
     # The name of the pod is Kubernetes's to choose.
     ran = [[w.removesuffix('-0-0-0') + '-0-0' if 'slice' in w else w for w in c]
            for c in ran]  # fmt: skip

@@ -1,5 +1,6 @@
-"""What the tests of launch/ run its scripts with: a small repository, and fakes
-of the programs that the scripts call.
+"""What the tests of launch/ run its scripts with.
+
+That is a small repository, and fakes of the programs that the scripts call.
 """
 
 import json
@@ -135,9 +136,9 @@ class Place:
     return Done(process.returncode, output)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(is_so: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
   """Returns when it is so."""
-  until_s = time.monotonic() + _LIMIT_S
+  until_s = time.monotonic() + limit_s
   while not is_so():
     if time.monotonic() > until_s:
       raise AssertionError('not so in time')
