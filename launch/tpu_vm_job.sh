@@ -42,10 +42,12 @@ install() {
 
 # The first worker of the first node writes the logs. What runs already stays.
 start() {
+  local id
+  id=$(date +%s)-$$
   say "starting: dapo-jax $(quoted "${job[@]}")"
-  on_node "${nodes[0]}" 0 "$(worker start first "$folder" "${job[@]}")" ||
+  on_node "${nodes[0]}" 0 "$(worker start "$id" first "$folder" "${job[@]}")" ||
     return
-  on_nodes all "$(worker start other "$folder" "${job[@]}")"
+  on_nodes all "$(worker start "$id" other "$folder" "${job[@]}")"
 }
 
 # What the log of the first worker has from a line on; returns when the job

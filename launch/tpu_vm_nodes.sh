@@ -92,7 +92,7 @@ look() {
     case $state in
       ACTIVE) ;;
       ABSENT) echo "absent $state" && return ;;
-      FAILED | SUSPENDED | SUSPENDING) echo "lost $state" && return ;;
+      FAILED | SUSPENDED) echo "lost $state" && return ;;
       *) echo "waiting $state" && return ;;
     esac
   fi
@@ -106,7 +106,8 @@ look() {
   esac
 }
 
-# Returns when all nodes are READY; makes them anew where they are lost.
+# Returns when all nodes are READY; makes them anew where they are lost. gcloud
+# does not take back what is SUSPENDING or DELETING: that is waited for.
 need_nodes() {
   local found said='' refusals=0
   while true; do
@@ -120,8 +121,11 @@ need_nodes() {
         ! $existing || fail "--name ($name) must be a TPU VM that is READY," \
           "and it is ${found#* }"
         if [[ $found == *FAILED ]]; then refusals=$((refusals + 1)); fi
-        if [[ $found == lost* ]]; then delete_nodes && need_absence; fi
-        create_nodes || refusals=$((refusals + 1))
+        if [[ $found == lost* ]]; then
+          delete_nodes || refusals=$((refusals + 1))
+        else
+          create_nodes || refusals=$((refusals + 1))
+        fi
         ((refusals < max_failures)) || fail "$name was refused $refusals" \
           "times in a row; what gcloud says of it is above, or in:" \
           "$(quoted gcloud compute tpus queued-resources describe "$name" \
@@ -130,11 +134,6 @@ need_nodes() {
         ;;
     esac
   done
-}
-
-need_absence() {
-  if $dry_run; then return; fi
-  until [[ $(resource_state) == ABSENT ]]; do pause "$poll"; done
 }
 
 # The connection is given up when nothing comes back for a minute.

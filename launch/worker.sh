@@ -2,14 +2,14 @@
 # What a worker, a machine of a TPU slice, does; tpu_vm.sh calls it there.
 #
 #   launch/worker.sh install RUN EXTRAS     this source in RUN/venv
-#   launch/worker.sh start RUN first|other FOLDER COMMAND [FLAGS]
+#   launch/worker.sh start RUN START first|other FOLDER COMMAND [FLAGS]
 #   launch/worker.sh status RUN             ROLE STATE STATUS STEP LINES
 #   launch/worker.sh follow RUN LINE        the log from a line on, to the end
 #   launch/worker.sh stop RUN               SIGTERM, and waits for the end
 #
 # RUN is a folder of this machine. The job does not end with the connection
-# that started it. STATE is absent, running, ended or asked (to stop), LINES the
-# length of the log.
+# that started it, and is not started twice for the same START, a word. STATE is
+# absent, running, ended or asked (to stop), LINES the length of the log.
 set -euo pipefail
 source "$(dirname "$0")/shared.sh"
 
@@ -52,12 +52,13 @@ is_running() {
 
 start() {
   local first=false
-  if is_running; then
-    say 'runs already'
+  if is_running || [[ $(cat "$run/start" 2>/dev/null) == "$1" ]]; then
+    say 'started already'
     return
   fi
-  if [[ $1 == first ]]; then first=true; fi
-  shift
+  echo "$1" >"$run/start"
+  if [[ $2 == first ]]; then first=true; fi
+  shift 2
   rm -f "$run/exit_status" "$run/asked" "$run/pid"
   echo "$first" >"$run/first"
   cd "$ROOT" # where a configuration's path begins

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 
+import pytest
 from absl.testing import absltest, parameterized
 
 import launching
@@ -56,6 +57,7 @@ class RunTest(parameterized.TestCase):
     self.assertLen(self.place.calls('create'), 1)
     self.assertLen(self.place.calls('scp'), 1)
 
+  @pytest.mark.slow
   def test_a_signal_to_a_machine_restarts_the_run_where_it_is(self):
     self.place.set_state(
       faults=[{'when': ' follow ', 'step': 3, 'what': 'terminate'}]
@@ -108,6 +110,7 @@ class RunTest(parameterized.TestCase):
     self.assertEqual(self.place.steps('bucket/runs/1'), list(range(1, 41)))
     self.assertLen(self.place.calls('create'), 1)
 
+  @pytest.mark.slow
   def test_it_stops_on_request_and_goes_on(self):
     job = (*_JOB, '--config.train.steps=30')
     first = self.place.begin('tpu_vm.sh', *_ARGS, *job)
@@ -117,7 +120,11 @@ class RunTest(parameterized.TestCase):
     status = self.place.run('tpu_vm.sh', '--name=one', '--status').output
     self.assertRegex(status, r'(?m)^first running - \d+ \d+$')
     self.assertRegex(status, r'(?m)^other running - 0 \d+$')
+    follower = self.place.begin('tpu_vm.sh', '--name=one', '--follow')
+    self.assertRegex(follower.stdout.readline(), 'project some-project')
+    self.assertRegex(follower.stdout.readline(), 'started|dapo-jax train|begun')
     self.place.run('tpu_vm.sh', '--name=one', '--stop')
+    self.assertRegex(follower.communicate(timeout=20)[0], 'stopped after')
     output, _ = first.communicate(timeout=20)
     self.assertEqual(first.returncode, 75, output)
     self.assertRegex(output, 'stopped on request')
@@ -126,32 +133,27 @@ class RunTest(parameterized.TestCase):
     self.assertLen(self.place.calls('delete', '--force'), 1)
     self.assertEqual(self.place.steps('bucket/runs/1'), list(range(1, 31)))
 
-  def test_the_files_of_the_input_come_to_every_worker(self):
+  def test_several_slices_are_one_run_with_one_input(self):
     given = self.place.buckets / 'bucket/runs/1/input/problems/a.jsonl'
     given.parent.mkdir(parents=True)
     given.write_text('{}')
-    self._run()
-    homes = sorted((self.place.cloud / 'machines/one').iterdir())
-    self.assertLen(homes, 2)
-    for home in homes:
-      file = home / 'dapo_jax_runs/one/source/input/problems/a.jsonl'
-      self.assertEqual(file.read_text(), '{}')
-
-  def test_several_slices_are_one_run(self):
-    output = self._run('--slices=3')
+    output = self._run('--slices=2')
     [create] = self.place.calls('create')
-    self.assertContainsSubset({'--node-count=3', '--node-prefix=one'}, create)
-    for node in ('one-0', 'one-1', 'one-2'):
+    self.assertContainsSubset({'--node-count=2', '--node-prefix=one'}, create)
+    for node in ('one-0', 'one-1'):
       homes = sorted((self.place.cloud / 'machines' / node).iterdir())
       self.assertLen(homes, 2)
       for home in homes:
         run = home / 'dapo_jax_runs/one'
         said = (run / 'log.txt').read_text()
         self.assertRegex(said, 'dapo-jax train .* --distributed --workdir=')
+        brought = run / 'source/input/problems/a.jsonl'
+        self.assertEqual(brought.read_text(), '{}')
         is_first = home == homes[0] and node == 'one-0'
         self.assertEqual((run / 'first').read_text() == 'true\n', is_first)
     self.assertEqual(self.place.steps('bucket/runs/1'), _ALL, output)
 
+  @pytest.mark.slow
   def test_a_running_tpu_vm_is_used_as_it_is(self):
     self.place.set_state(nodes={'one': 'READY'})
     (self.place.cloud / 'machines/one/w0').mkdir(parents=True)
@@ -173,8 +175,9 @@ class RunTest(parameterized.TestCase):
     self._run(*where)
 
     def once(calls):
-      # The archive has a name of its own each time.
+      # The archive and the start have names of their own each time.
       known = [re.sub(r'\S*/tmp\.\w+/', '', '\n'.join(c)) for c in calls]
+      known = [re.sub(r'\b\d{10}-\d+ ', 'START ', call) for call in known]
       return list(dict.fromkeys(known))
 
     self.assertEqual(once(printed), once(self.place.calls()))

@@ -71,7 +71,9 @@ class Place:
     self.program('pip', '#!/bin/sh\necho "$0 $*" >>"$FAKE_CLOUD/pip.txt"\n')
     for name in ('dapo-jax', 'gcloud', 'kubectl', 'xpk'):
       file = _TESTS / f'fake_{name.replace("-", "_")}.py'
-      self.program(name, f'#!/bin/sh\nexec {real} {file} "$@"\n')
+      # Without the packages of the environment it starts sooner.
+      packages = '' if name in ('kubectl', 'xpk') else '-S'
+      self.program(name, f'#!/bin/sh\nexec {real} {packages} {file} "$@"\n')
 
   def _git(self, *args: str) -> None:
     subprocess.run(['git', '-C', str(self.repository), *args], check=True)
