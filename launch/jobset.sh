@@ -7,11 +7,13 @@ readonly _CONDITIONS='{.metadata.name} {.status.conditions[?(@.status=="True")]'
 
 # Absent, Running, Completed or Failed.
 jobset_state() {
-  local conditions
-  if ! conditions=$(ask "$dry_state" "${kubectl[@]}" get jobset "$name" \
-    --ignore-not-found "--output=jsonpath=$_CONDITIONS.type}"); then
-    fail "kubectl does not tell the state of $name, see above"
-  fi
+  local conditions tries=1
+  until conditions=$(ask "$dry_state" "${kubectl[@]}" get jobset "$name" \
+    --ignore-not-found "--output=jsonpath=$_CONDITIONS.type}"); do
+    say "kubectl does not tell the state of $name"
+    ((tries++ < 5)) || fail "kubectl told no state $tries times, see above"
+    pause "$poll"
+  done
   case " $conditions " in
     '  ') echo Absent ;;
     *' Completed '*) echo Completed ;;
@@ -68,7 +70,7 @@ follow() {
 is_needed() {
   local state
   dry_state=''
-  state=$(jobset_state)
+  state=$(jobset_state) || exit
   case $state in
     Running) say "$name runs already" && return 1 ;;
     Completed | Failed)
