@@ -1,7 +1,9 @@
 """A stand-in for `dapo-jax` in tests of launch/: counts steps, and goes on.
 
 Its work directory and its checkpoints look like a run's. A configuration's
-name says what it does: `bad.py` is refused, `crash.py` fails at step 3.
+name says what it does: `bad.py` is refused, `crash.py` fails at step 3. It
+stays at the first step of `holds` in CLOUD/state.json, until that is another:
+so what happens to it there does not depend on time.
 """
 
 import json
@@ -24,6 +26,13 @@ def _numbers(file: pathlib.Path) -> list[int]:
   """Returns the steps that have a line of metrics."""
   lines = file.read_text().splitlines() if file.exists() else []
   return [json.loads(line)['step'] for line in lines]
+
+
+def _hold(step: int, stopped: list[int]) -> None:
+  """Returns when it is not to stay at this step."""
+  state = pathlib.Path(os.environ['FAKE_CLOUD'], 'state.json')
+  while json.loads(state.read_text())['holds'][:1] == [step] and not stopped:
+    time.sleep(0.01)
 
 
 def _saved(checkpoints: pathlib.Path) -> int:
@@ -76,9 +85,11 @@ def _run(workdir, checkpoints, config: str, stopped: list[int]) -> int:
     if config == 'crash.py' and step == 3:
       print('RuntimeError: out of memory', file=sys.stderr)
       return 1
-    if step % _EVERY == 0 or stopped:
+    if step % _EVERY == 0:
       (checkpoints / str(step)).touch()
+    _hold(step, stopped)
     if stopped:
+      (checkpoints / str(step)).touch()
       print(f'stopped after {step} of {steps} steps', flush=True)
       return 0
   (checkpoints / str(step)).touch()

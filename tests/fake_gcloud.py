@@ -2,8 +2,9 @@
 
 It notes every call in CLOUD/calls.jsonl, keeps what there is in
 CLOUD/state.json, and really runs what is to be run on a worker, its home being
-CLOUD/machines/NODE/wN. CLOUD/faults.json has what goes wrong, each once, in
-order: when (a word of the call), step (of the run, to be waited for) and what.
+CLOUD/machines/NODE/wN. `faults` of the state are what goes wrong, each once, in
+order: when (a word of the call), step (of the run, to be waited for; the run
+stays there) and what.
 """
 
 import contextlib
@@ -32,7 +33,9 @@ def _state() -> Iterator[dict[str, Any]]:
     file = _CLOUD / 'state.json'
     state = json.loads(file.read_text())
     yield state
-    file.write_text(json.dumps(state))
+    half = file.with_suffix('.half')
+    half.write_text(json.dumps(state))
+    half.replace(file)
 
 
 def _fault(call: str) -> dict[str, Any] | None:
@@ -56,7 +59,8 @@ def _workers(node: str) -> list[pathlib.Path]:
 def _step(node: str) -> int:
   """Returns the step that the run of a node is at."""
   files = _MACHINES.glob(f'{node}/w0/dapo_jax_runs/*/workdir/metrics.jsonl')
-  return max((len(file.read_text().splitlines()) for file in files), default=0)
+  last = [line for f in files for line in f.read_text().splitlines()[-1:]]
+  return max((json.loads(line)['step'] for line in last), default=0)
 
 
 def _pids(node: str) -> list[int]:
@@ -81,13 +85,13 @@ def _go_wrong(fault: dict[str, Any], node: str) -> int | None:
     time.sleep(0.01)
   what = fault['what']
   if what == 'terminate':
-    os.kill(_pids(node)[-1], signal.SIGTERM)
-    os.kill(_pids(node)[0], signal.SIGTERM)
-    return None
-  if what == 'preempt':
-    with _state() as state:
+    for pid in _pids(node):
+      os.kill(pid, signal.SIGTERM)
+  with _state() as state:
+    state['holds'] = state['holds'][1:]
+    if what == 'preempt':
       _preempt(state)
-  return 255
+  return None if what == 'terminate' else 255
 
 
 def _resources(verb: str, name: str, flags: dict[str, str]) -> int:

@@ -20,6 +20,7 @@ import yaml
 
 _CLOUD = pathlib.Path(os.environ['FAKE_CLOUD'])
 _JOBSET = _CLOUD / 'jobset.json'
+_STATE = _CLOUD / 'state.json'
 # Where a pod has its volume, by gke.sh and by xpk.sh.
 _MOUNTS = ('/run/dapo-jax', '/tmp/dapo-jax')
 
@@ -43,7 +44,8 @@ def _pod(about: dict[str, Any]) -> str:
 
 def _step(volume: pathlib.Path) -> int:
   file = volume / 'metrics.jsonl'
-  return len(file.read_text().splitlines()) if file.exists() else 0
+  lines = file.read_text().splitlines() if file.exists() else []
+  return json.loads(lines[-1])['step'] if lines else 0
 
 
 def _run_pod(about: dict[str, Any]) -> int:
@@ -56,8 +58,7 @@ def _run_pod(about: dict[str, Any]) -> int:
   args = container['args']
   for mount in _MOUNTS:
     args = [a.replace(mount, str(volume)) for a in args]
-  state_file = _CLOUD / 'state.json'
-  state = json.loads(state_file.read_text())
+  state = json.loads(_STATE.read_text())
   process = subprocess.Popen(
     [*container['command'], *args],
     cwd=os.environ['FAKE_IMAGE'],
@@ -65,13 +66,15 @@ def _run_pod(about: dict[str, Any]) -> int:
   )
   if state['faults']:
     fault = state['faults'].pop(0)
-    state_file.write_text(json.dumps(state))
     while _step(volume) < fault['step']:
       time.sleep(0.01)
     if fault['what'] == 'preempt':
       os.killpg(process.pid, signal.SIGKILL)
     else:
       process.send_signal(signal.SIGTERM)
+    half = _STATE.with_suffix('.half')
+    half.write_text(json.dumps(state | {'holds': state['holds'][1:]}))
+    half.replace(_STATE)
   status = process.wait()
   return status if status >= 0 else 128 - status
 

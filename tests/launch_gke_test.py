@@ -239,9 +239,9 @@ class RunTest(absltest.TestCase):
     ]
     self.place.set_state(faults=faults)
     output = self._run()
-    self.assertRegex(output, r'(?m)^resumed after step [24]$')
+    self.assertRegex(output, '(?m)^resumed after step 2$')
     # A signal ends dapo-jax with 0, and yet it is not done.
-    self.assertRegex(output, r'(?m)^stopped after \d of 8 steps$')
+    self.assertRegex(output, '(?m)^stopped after 6 of 8 steps$')
     self.assertEqual(self.place.steps('bucket/runs/1')[-1], 8)
     self.assertLen(re.findall('the log of one-slice-0-0-', output), 3)
     self.assertLen(self.place.calls('apply'), 1)

@@ -46,27 +46,30 @@ class StandInTest(parameterized.TestCase):
 
   @parameterized.parameters(1, 2)
   def test_what_is_killed_is_started_again_and_resumes(self, processes):
+    self.place.set_state(holds=[5])
     process = self.place.begin(
       'local.sh', *self.args, f'--processes={processes}', *_JOB
     )
-    launching.wait_until(lambda: _steps(self.workdir)[-1:] >= [4])
+    launching.wait_until(lambda: _steps(self.workdir)[-1:] == [5])
     for number in range(processes):
       for child in _children(self.workdir, number):
         os.kill(child, signal.SIGKILL)
+    self.place.set_state(holds=[])
     output, _ = process.communicate(timeout=30)
     self.assertEqual(process.returncode, 0, output)
-    self.assertRegex(output, r'ended with status 137 at step \d')
-    self.assertRegex(output, r'(?m)^resumed after step [46]$')
+    self.assertRegex(output, 'ended with status 137 at step 5')
+    self.assertRegex(output, '(?m)^resumed after step 4$')
     self.assertEqual(_steps(self.workdir), list(range(1, 9)))
 
   def test_a_signal_stops_it_and_the_same_command_goes_on(self):
+    self.place.set_state(holds=[3])
     process = self.place.begin('local.sh', *self.args, '--processes=2', *_JOB)
-    launching.wait_until(lambda: _steps(self.workdir)[-1:] >= [2])
+    launching.wait_until(lambda: _steps(self.workdir)[-1:] == [3])
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=30)
     self.assertEqual(process.returncode, 75, output)
-    self.assertRegex(output, r'stopped at step \d; the same command goes on')
-    self.assertRegex(self._run('--processes=2'), r'(?m)^resumed after step \d$')
+    self.assertRegex(output, 'stopped at step 3; the same command goes on')
+    self.assertRegex(self._run('--processes=2'), '(?m)^resumed after step 3$')
     self.assertEqual(_steps(self.workdir), list(range(1, 9)))
 
   def test_an_error_of_the_user_is_not_tried_again(self):

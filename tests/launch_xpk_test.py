@@ -30,7 +30,7 @@ class RunTest(parameterized.TestCase):
       faults=[{'what': 'preempt', 'step': 3}, {'what': 'terminate', 'step': 6}]
     )
     output = self._run('--slices=2', '--capacity=spot', '--zone=there')
-    self.assertRegex(output, r'(?m)^resumed after step [24]$')
+    self.assertRegex(output, '(?m)^resumed after step 2$')
     self.assertEqual(self.place.steps('bucket/runs/1')[-1], 8)
     [create] = self.place.calls('xpk', 'create')
     self.assertContainsSubset(

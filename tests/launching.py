@@ -63,7 +63,7 @@ class Place:
     self._git('add', '.')
     author = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
     self._git(*author, 'commit', '--quiet', '--message=All')
-    self.set_state(resource='', nodes={}, hosts=hosts, faults=[])
+    self.set_state(resource='', nodes={}, hosts=hosts, faults=[], holds=[])
     real = shlex.quote(sys.executable)
     python = _PYTHON.replace('REAL', real)
     for name in ('python', 'python3.12', 'python3.11'):
@@ -85,10 +85,15 @@ class Place:
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
 
   def set_state(self, **state: Any) -> None:
-    """Sets what there is in the cloud."""
+    """Sets what there is in the cloud, what goes wrong, where runs stay."""
     file = self.cloud / 'state.json'
     known = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps(known | state))
+    if 'faults' in state:
+      holds = [fault['step'] for fault in state['faults'] if 'step' in fault]
+      known['holds'] = holds
+    half = file.with_suffix('.new')
+    half.write_text(json.dumps(known | state))
+    half.replace(file)
 
   def calls(self, *words: str) -> list[list[str]]:
     """Returns the calls of fakes that have all these words."""
