@@ -137,6 +137,7 @@ may_start_again() {
     return
   fi
   case $verdict in
+    unstarted) say 'it could not be installed or started, see above' ;;
     lost) say "the workers of $name did not answer for long" ;;
     stopped) say "stopped by a signal at step $step" ;;
     failed) say "the run failed at step $step with status $code" ;;
@@ -170,7 +171,7 @@ until_done() {
     if begin; then
       follow
     else
-      verdict=lost
+      verdict=unstarted
     fi
     case $verdict in
       'done')

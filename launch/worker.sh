@@ -102,8 +102,10 @@ follow() {
 }
 
 stop() {
-  touch "$run/asked"
-  if is_running; then kill -TERM "$(cat "$run/pid")" || true; fi
+  if is_running; then
+    touch "$run/asked"
+    kill -TERM "$(cat "$run/pid")" || true
+  fi
   while is_running; do sleep 0.2; done
   status
 }

@@ -10,7 +10,6 @@ import pytest
 from absl.testing import absltest, parameterized
 
 import launching
-import tiny_run
 
 _JOB = ('--', 'train', '--config=good.py', '--config.train.steps=8')
 
@@ -120,6 +119,8 @@ class StandInTest(parameterized.TestCase):
 class RealTest(absltest.TestCase):
   @pytest.mark.slow
   def test_two_processes_that_are_killed_resume(self):
+    import tiny_run  # it brings jax, which the other tests do without
+
     place = launching.Place(self)
     workdir = place.path / 'run'
     real = f'#!/bin/sh\nexec {sys.executable} -m dapo_jax.main "$@"\n'

@@ -79,6 +79,7 @@ class RunTest(parameterized.TestCase):
     self.assertLen(_lines(output, '.* starting: .*'), 1)
     self.assertRegex(output, 'delete it: .*--name=one .*--delete')
 
+  @pytest.mark.slow
   def test_a_fault_that_comes_again_ends_it(self):
     output = self._run(
       '--max-failures=2', job=('--', 'train', '--config=crash.py'), status=2
@@ -92,6 +93,14 @@ class RunTest(parameterized.TestCase):
     output = self._run(status=2)
     self.assertRegex(output, 'no quota(.|\n)*one was refused 3 times in a row')
     self.assertLen(self.place.calls('create'), 3)
+
+  @pytest.mark.slow
+  def test_what_cannot_be_installed_is_told(self):
+    self.place.program('pip', '#!/bin/sh\necho no network >&2\nexit 1\n')
+    output = self._run('--max-failures=1', status=2)
+    self.assertRegex(output, 'no network')
+    self.assertRegex(output, 'it could not be installed or started, see above')
+    self.assertRegex(output, 'given up at step 0 after 1 failures')
 
   def test_ctrl_c_leaves_it_and_the_same_command_follows(self):
     self.place.set_state(holds=[5])
