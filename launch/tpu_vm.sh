@@ -9,7 +9,7 @@
 #   --name=NAME      of the queued resource, and of its TPU VM
 #   --type=TYPE      such as v5litepod-8, v6e-64, v5p-256
 #   --slices=N       how many of them, in one run (default 1)
-#   --folder=gs://BUCKET/FOLDER   for checkpoints, metrics, logs, the model
+#   --folder=gs://BUCKET/FOLDER   for checkpoints, metrics, the model
 #   --capacity=KIND  on-demand (default), spot or reserved
 #   --project=, --zone=           default: those that gcloud is set to
 #   --runtime=VERSION             of the TPU VM (default: by the type)
