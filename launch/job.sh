@@ -39,6 +39,7 @@ is_first() {
 # Passes a signal on. dapo-jax takes a second SIGTERM for an echo.
 pass_on() {
   was_asked=true
+  signals=$((signals + 1))
   if [[ $child ]]; then kill -TERM "$child" 2>/dev/null || true; fi
 }
 
@@ -83,9 +84,7 @@ execute() {
   child=$!
   exec {errors}>&-
   if $was_asked; then pass_on; fi
-  while kill -0 "$child" 2>/dev/null; do
-    wait "$child" && status=0 || status=$?
-  done
+  wait_for "$child" || status=$?
   wait "$keeper" || true
   return "$status"
 }

@@ -52,6 +52,7 @@ check() {
 
 stop() {
   was_asked=true
+  signals=$((signals + 1))
   if ((${#pids[@]})); then kill -TERM "${pids[@]}" 2>/dev/null || true; fi
 }
 
@@ -95,10 +96,7 @@ run_once() {
   if $was_asked; then stop; fi
   for pid in "${pids[@]}"; do
     status=0
-    # A signal ends the waiting, not the process.
-    while kill -0 "$pid" 2>/dev/null; do
-      wait "$pid" && status=0 || status=$?
-    done
+    wait_for "$pid" || status=$?
     statuses+=("$status")
   done
 }

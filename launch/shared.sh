@@ -123,6 +123,20 @@ need_job() {
   done
 }
 
+# Waits for a process of this shell and returns its status. A signal ends `wait`,
+# not the process; what handles it counts `signals`.
+signals=0
+wait_for() {
+  local before status='' found
+  while true; do
+    before=$signals
+    wait "$1" && found=0 || found=$?
+    # The second time the shell may have forgotten it.
+    if [[ ! $status || $found != 127 ]]; then status=$found; fi
+    if ((signals == before)); then return "$status"; fi
+  done
+}
+
 # The last step that a work directory has a line of; 0 where there is none.
 last_step() {
   local found
