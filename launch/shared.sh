@@ -123,8 +123,8 @@ need_job() {
   done
 }
 
-# Waits for a process of this shell and returns its status. A signal ends `wait`,
-# not the process; what handles it counts `signals`.
+# Waits for a process of this shell and returns its status. A signal ends
+# `wait`, not the process; what handles it counts `signals`.
 signals=0
 wait_for() {
   local before status='' found
