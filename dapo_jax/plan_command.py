@@ -59,15 +59,13 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
     )
   # Before jax looks for devices: none is used, not even one that is here.
   os.environ['JAX_PLATFORMS'] = 'cpu'
+  # It keeps programs for absent devices on disk, and then can't read them.
+  os.environ['JAX_ENABLE_COMPILATION_CACHE'] = 'false'
   from dapo_jax.planning import topology
 
   slices = topology.parse(
     flag_values.topology, num_slices=flag_values.num_slices
   )
-  import jax
-
-  # jax keeps programs for absent devices on disk, and then can't read them.
-  jax.config.update('jax_enable_compilation_cache', False)
   from dapo_jax.planning import (
     job_plan,
     model_shapes,

@@ -21,6 +21,7 @@ _READERS = (
   'dapo_jax/run_commands.py',
   'dapo_jax/model_commands.py',
   'dapo_jax/data_command.py',
+  'dapo_jax/plan_command.py',
   'dapo_jax/planning/',
   'dapo_jax/training/',
 )

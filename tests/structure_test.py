@@ -40,6 +40,7 @@ HOST = (
   'dapo_jax/data/',
   'dapo_jax/main.py',
   'dapo_jax/model_commands.py',
+  'dapo_jax/plan_command.py',
   'dapo_jax/run_commands.py',
   'dapo_jax/monitor/',
   'dapo_jax/objective/advantage.py',
@@ -81,6 +82,8 @@ TESTED_IN = {
   'dapo_jax/run_commands.py': 'tests/main_test.py',
   'dapo_jax/data_command.py': 'tests/main_test.py',
   'dapo_jax/config_keys.py': 'tests/config_test.py',
+  'dapo_jax/plan_command.py': 'tests/main_test.py',
+  'dapo_jax/planning/plan_json.py': 'tests/plan_text_test.py',
   'dapo_jax/training/outlets.py': 'tests/loop_test.py',
   'dapo_jax/model/chunked_attention.py': 'tests/row_attention_test.py',
   'dapo_jax/model/splash.py': 'tests/row_attention_test.py',
@@ -112,6 +115,7 @@ _COMMANDS = (
   'dapo_jax/data_command.py',
   'dapo_jax/main.py',
   'dapo_jax/model_commands.py',
+  'dapo_jax/plan_command.py',
   'dapo_jax/run_commands.py',
 )
 
