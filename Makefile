@@ -9,7 +9,7 @@ INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check \
 	--constraint constraints-$$($(BIN)/python -c \
 	'import sys; print("py%d%d" % sys.version_info[:2])').txt
 
-.PHONY: demo test test-slow lint parity clean
+.PHONY: demo test test-slow lint parity tpu clean
 
 demo: $(VENV)/core.stamp
 	$(BIN)/dapo-jax sft --config=configs/demo.py --workdir=runs/demo/sft
@@ -28,6 +28,9 @@ lint: $(VENV)/dev.stamp
 
 # Adds torch, for the tests that compare with it; they are skipped without.
 parity: $(VENV)/parity.stamp
+
+# Adds libtpu, for the plan of TPU slices; there is none but for Linux on x86-64.
+tpu: $(VENV)/tpu.stamp
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache *.egg-info
@@ -51,4 +54,8 @@ $(VENV)/dev.stamp: $(VENV)/core.stamp
 
 $(VENV)/parity.stamp: $(VENV)/dev.stamp
 	$(INSTALL) --editable '.[parity]'
+	@touch $@
+
+$(VENV)/tpu.stamp: $(VENV)/dev.stamp
+	$(INSTALL) --editable '.[tpu]'
 	@touch $@

@@ -27,9 +27,13 @@ def folder() -> pathlib.Path:
 
 def versions() -> dict[str, str]:
   """Returns the versions that decide on what the compiler says."""
-  libraries = ('jax', 'jaxlib', 'libtpu')
-  found = {name: importlib.metadata.version(name) for name in libraries}
-  return {'dapo_jax': dapo_jax.__version__} | found
+  found = {'dapo_jax': dapo_jax.__version__}
+  for name in ('jax', 'jaxlib', 'libtpu'):
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      found[name] = 'absent'
+  return found
 
 
 def key(text: str, topology: str) -> str:
