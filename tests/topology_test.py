@@ -114,5 +114,50 @@ class DevicesTest(parameterized.TestCase):
         topology.devices(topology.parse('v5p-8'))
 
 
+class IslandTest(parameterized.TestCase):
+  """Which devices stand for an engine's."""
+
+  def setUp(self):
+    super().setUp()
+    pytest.importorskip('libtpu')
+
+  @parameterized.parameters(('v5e:4x8', 1), ('v6e:4x4', 2), ('v6e:4x4', 1))
+  def test_a_part_of_a_grid_is_a_slice_of_its_shape(self, name, hosts):
+    slices = topology.parse(name)
+    some = [d for d in topology.devices(slices) if d.process_index < hosts]
+    found = topology.island(slices, some)
+    self.assertLen(found, 4 * hosts)
+    # Neighbours are neighbours.
+    distance = lambda a, b: sum(
+      abs(x - y) for x, y in zip(a.coords, b.coords, strict=True)
+    )
+    for one, other in zip(found, found[1:], strict=False):
+      i, j = found.index(one), found.index(other)
+      self.assertEqual(distance(one, other), distance(some[i], some[j]))
+    self.assertLen({d.id for d in found}, 4 * hosts)
+    self.assertEqual({d.id for d in found}, set(range(4 * hosts)))
+
+  @parameterized.parameters(('v5p:2x2x2', 4), ('v6e:2x4', 8), ('v5e:4x8', 1))
+  def test_cubes_whole_slices_and_single_chips_stay(self, name, count):
+    slices = topology.parse(name)
+    some = topology.devices(slices)[:count]
+    self.assertEqual(topology.island(slices, some), some)
+
+
+class DoubtTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('v5e:4x8', 4, True),
+    ('v5e:16x16', 8, True),
+    ('v5e:4x8', 32, False),
+    ('v5e:4x8', 1, False),
+    ('v5e:4x4', 4, False),
+    ('v6e:16x16', 4, False),
+    ('v5p:4x4x8', 4, False),
+  )
+  def test_large_slices_of_v5e_take_whole_programs(self, name, count, is_in):
+    found = topology.doubt(topology.parse(name), count)
+    self.assertEqual(found is not None, is_in)
+
+
 if __name__ == '__main__':
   absltest.main()

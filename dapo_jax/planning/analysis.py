@@ -92,7 +92,9 @@ def _compiled(
 ) -> tuple[_Found, bool]:
   """Returns what the compiler says now, or said before."""
   lowered = compiling.lower(program, traced)
-  key = plan_cache.key(lowered.as_text(), topology)
+  # An engine's devices may be those of another slice.
+  numbers = [device.id for device in program.mesh.devices.flat]
+  key = plan_cache.key(lowered.as_text(), f'{topology} {numbers}')
   known = plan_cache.read(key)
   if known is not None:
     return _from_json(known), True

@@ -4,6 +4,7 @@ Everything comes from the compiler, from shapes, or from the distribution of
 lengths; nothing is run.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,8 +96,11 @@ def make(
     ValueError: where the configuration does not fit the devices, as a run says,
       or libtpu is not there.
   """
-  devices = devices or topology.devices(slices)
-  setup = job_shapes.setup(config, spec, devices)
+  island = list
+  if devices is None:
+    devices = topology.devices(slices)
+    island = functools.partial(topology.island, slices)
+  setup = job_shapes.setup(config, spec, devices, island)
   programs = step_programs.all_of(
     setup,
     prompt_tokens=(lengths.prompt_tokens, config.data.max_prompt_tokens),

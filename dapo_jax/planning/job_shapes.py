@@ -4,11 +4,12 @@ What a run puts on its devices and keeps there is known from shapes alone.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from ml_collections import FrozenConfigDict
@@ -59,8 +60,16 @@ def setup(
   config: FrozenConfigDict,
   spec: spec_lib.Spec,
   devices: Sequence[jax.Device],
+  island: Callable[[Sequence[jax.Device]], Sequence[jax.Device]] = list,
 ) -> Setup:
   """Returns how a configuration is computed on these devices.
+
+  Args:
+    config: the run's.
+    spec: its model.
+    devices: all of them.
+    island: maps an engine's devices to those that its programs are compiled
+      for.
 
   Raises:
     ValueError: where it does not fit them, as a run would say.
@@ -71,7 +80,13 @@ def setup(
   shares = shares_lib.of(
     job_lib.Job(0, processes), devices, engine_chips=config.sampler.engine_chips
   )
-  engine_mesh, limits = layout.engine(config, model, devices, shares)
+  own_mesh, limits = layout.engine(config, model, devices, shares)
+  own = np.array(island([*own_mesh.devices.flat]))
+  engine_mesh = Mesh(
+    own.reshape(own_mesh.devices.shape),
+    own_mesh.axis_names,
+    axis_types=own_mesh.axis_types,
+  )
   learning = update_programs.make(
     config,
     model,
@@ -85,7 +100,7 @@ def setup(
     limits,
     engine_mesh,
     eos_ids=(spec.vocab_size - 1,),
-    engines=mesh_lib.engines_mesh(devices, engine_mesh),
+    engines=mesh_lib.engines_mesh(devices, own_mesh),
   )
   return Setup(
     config, model, mesh, engine_mesh, limits, shares, learning, sampling

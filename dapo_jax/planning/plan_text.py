@@ -12,6 +12,7 @@ from dapo_jax.planning import (
   step_programs,
   step_time,
   sweep,
+  topology,
 )
 from dapo_jax.sampling import limits as limits_lib
 
@@ -25,6 +26,8 @@ def render(plan: job_plan.Plan) -> str:
   parts = [_head(plan), _memory(plan), _room(plan), _work(plan)]
   if any(report.sent for report in plan.programs):
     parts.append(_wires(plan))
+  if doubt := topology.doubt(plan.slices, plan.setup.engine_mesh.size):
+    parts.append(f'Not certain: {doubt}.')
   parts += [_times(plan), _foot(plan)]
   return '\n\n'.join(part for part in parts if part)
 

@@ -8,7 +8,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dapo_jax.planning import chips
@@ -41,6 +41,8 @@ _CLOUD: Mapping[str, _Cloud] = {
 _OTHER_PREFIXES = {'v5e': 'v5e', 'v5litepod': 'v5e'}
 # A host has so many chips of a slice along each axis, the last ones too.
 _HOST = (2, 2, 1)
+# From so many chips on a v5e slice is routed in few directions only.
+_ROUTED_CHIPS = 32
 # What libtpu would otherwise look for on this machine, at length.
 _NO_TPU_HERE = {
   'TPU_SKIP_MDS_QUERY': '1',
@@ -157,6 +159,52 @@ def devices(topology: Topology) -> list[Any]:
       "dapo-jax plan needs libtpu: pip install 'dapo-jax[tpu]' on Linux x86-64"
     ) from error
   return list(found.devices)
+
+
+def island(topology: Topology, some: Sequence[Any]) -> list[Any]:
+  """Returns devices to compile for in the place of some of a slice's.
+
+  On a grid of two axes the compiler takes programs of a whole slice; of a part
+  of one it refuses most, ahead of time. So they are those of a slice that has
+  the shape of the part, where it is a rectangle; else `some`.
+  """
+  if topology.chip.axes != 2 or len(some) in (1, topology.devices):
+    return list(some)
+  places = [device.coords[:2] for device in some]
+  low = [min(axis) for axis in zip(*places, strict=True)]
+  sizes = [
+    max(a) - m + 1 for a, m in zip(zip(*places, strict=True), low, strict=True)
+  ]
+  if math.prod(sizes) != len(some):
+    return list(some)
+  # Shapes are named with the shorter side first.
+  turned = sizes[0] > sizes[1]
+  shape = Topology(topology.chip, tuple(sorted(sizes)))
+  at = {tuple(device.coords[:2]): device for device in devices(shape)}
+  found = []
+  for x, y in places:
+    place = (x - low[0], y - low[1])
+    found.append(at[place[::-1] if turned else place])
+  return found
+
+
+def doubt(topology: Topology, engine_devices: int) -> str | None:
+  """Returns why a run may be refused where its compilation was not, or None.
+
+  What the compiler says of a whole v5e slice of 32 chips and more, asked ahead
+  of time: "on platforms with limited ICI routing device assignment should
+  include all slice devices".
+  """
+  chips = math.prod(topology.grid)
+  whole = engine_devices in (1, topology.devices)
+  if topology.chip.name != 'v5e' or chips < _ROUTED_CHIPS or whole:
+    return None
+  return (
+    f'an engine has {engine_devices} of the {chips} chips of a slice; of v5e '
+    f'slices of {_ROUTED_CHIPS} and more the compiler refuses, ahead of time, '
+    'programs on a part (limited ICI routing), and may do so on the machines: '
+    'try it there with a small model first'
+  )
 
 
 def _grid(text: str) -> tuple[int, ...]:
