@@ -88,7 +88,11 @@ def _flags(model: str, name: str) -> Iterator[list[str]]:
     for key, value in best['flags'].items()
     if value is not None
   ]
-  for remat in ('dots', 'attention', 'full', 'offload'):
+  remats = ['dots', 'attention', 'full', 'offload']
+  if model == '32b' and not name.startswith('v5p'):
+    # Products of 64 layers and 22,528 tokens are 37 GB, over 8 chips.
+    remats.remove('dots')
+  for remat in remats:
     yield [*update, *engine, f'--config.model.remat={remat}']
 
 
