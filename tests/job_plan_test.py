@@ -43,6 +43,19 @@ class PlanTest(absltest.TestCase):
     slots = room.bytes / (held['slots'] / 4)
     self.assertAlmostEqual(room.slots, slots, delta=1)
 
+  def test_what_moves_the_policy_takes_no_room_from_slots(self):
+    # It runs before there are any.
+    large = [
+      r._replace(memory=r.memory._replace(temporary=9 * _GIB))
+      if r.name in step_programs.MOVING
+      else r
+      for r in self.plan.programs
+    ]
+    plan = self.plan._replace(programs=tuple(large))
+    self.assertEqual(
+      job_plan.cache_room(plan).bytes, job_plan.cache_room(self.plan).bytes
+    )
+
 
 class PagesTest(absltest.TestCase):
   def _plan(self, changes):

@@ -87,6 +87,30 @@ class LengthsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, 'there is none'):
       workload.of_metrics(file + '.not', _LENGTHS)
 
+  @parameterized.parameters(
+    'not json\n',
+    '{"response/length_mean_tokens": 5}\nbroken\n'
+    '{"response/length_mean_tokens": 5}\n',
+    '\x00\x01',
+  )
+  def test_what_is_no_metrics_is_refused(self, text):
+    with self.assertRaisesRegex(ValueError, r'line \d is not JSON'):
+      workload.of_metrics(self._file(text), _LENGTHS)
+
+  @parameterized.parameters('NaN', 'null', '"many"', '0', '-1', 'Infinity')
+  def test_a_length_that_is_none_is_no_step(self, value):
+    row = f'{{"response/length_mean_tokens": {value}}}\n'
+    with self.assertRaisesRegex(ValueError, 'has no step'):
+      workload.of_metrics(self._file(row + '[1]\n'), _LENGTHS)
+    good = '{"response/length_mean_tokens": 50, "filter/kept_frac": NaN}\n'
+    found, _ = workload.of_metrics(self._file(row + good), _LENGTHS)
+    self.assertEqual((found.response_tokens, found.kept_frac), (50, 0.5))
+
+  def test_a_last_line_may_be_half_written(self):
+    file = self._file('{"response/length_mean_tokens": 50}\n{"response/len')
+    found, _ = workload.of_metrics(file, _LENGTHS)
+    self.assertEqual(found.response_tokens, 50)
+
 
 class SamplingTest(parameterized.TestCase):
   def test_rows_of_one_length(self):
@@ -98,6 +122,13 @@ class SamplingTest(parameterized.TestCase):
     self.assertEqual(found.live_slots, 16)
     # Each token n of a row attends to 10 of the prompt and to n.
     self.assertEqual(found.attended_tokens, 32 * (10 * 100 + 100 * 101 / 2))
+
+  def test_a_round_waits_for_its_last_response(self):
+    # Of two rounds of 16 responses in 32 slots, the second does not begin
+    # before the first is judged: 100 steps, and 100 more.
+    found = workload.sampling(_config(), _LENGTHS, engines=2, slots=32)
+    self.assertEqual((found.rounds, found.steps), (2, 200))
+    self.assertEqual(found.live_slots, 16)
 
   @parameterized.parameters(
     # Kept of a round of 16: 8, just what a step takes.

@@ -154,9 +154,16 @@ def cache_room(plan: Plan) -> Room:
   Where the programs that sample were not compiled, a tenth is left to them.
   """
   setup, held = plan.setup, plan.held
-  others = sum(held[name] for name in (*step_programs.STATE, 'engine params'))
-  left = round(plan.slices.chip.hbm_gib * 2**30) - others
-  sampling = [r for r in plan.programs if r.phase == step_programs.ROLLOUT]
+  beside = (*step_programs.STATE, 'engine params', 'prefix')
+  left = round(plan.slices.chip.hbm_gib * 2**30)
+  left -= sum(held[name] for name in beside)
+  # There are no slots yet while the policy moves.
+  sampling = [
+    report
+    for report in plan.programs
+    if report.phase == step_programs.ROLLOUT
+    and report.name not in step_programs.MOVING
+  ]
   needs = [r.memory.temporary for r in sampling if r.memory is not None]
   # Of a program that was refused nothing is known.
   whole = needs and len(needs) == len(sampling)

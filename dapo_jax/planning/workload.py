@@ -9,7 +9,7 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +40,8 @@ class Sampling(NamedTuple):
 
   prompts: float
   responses: int
-  steps: int  # decode steps until the last response ends
+  rounds: int  # of drawing, one after the other
+  steps: int  # decode steps until the last response of every round ends
   live_slots: float  # mean over the steps
   response_tokens: int
   # Sum over all tokens of how many tokens each attends to.
@@ -96,16 +97,16 @@ def of_metrics(
     raise ValueError(
       f'--metrics ({file}) must be the metrics.jsonl of a run: there is none'
     )
-  rows = [json.loads(line) for line in path.read_text().splitlines() if line]
   names = ('response/length_mean_tokens', 'filter/kept_frac')
-  rows = [row for row in rows if names[0] in row][-last:]
+  rows = [row for row in _rows(path) if _number(row, names[0]) > 0][-last:]
   if not rows:
     raise ValueError(f'--metrics ({file}) has no step with {names[0]}')
-  found = {
-    name: statistics.mean(row[name] for row in rows if name in row)
-    for name in names
-    if any(name in row for row in rows)
-  }
+  found = {}
+  for name in names:
+    numbers = [_number(row, name) for row in rows]
+    numbers = [number for number in numbers if math.isfinite(number)]
+    if numbers:
+      found[name] = statistics.mean(numbers)
   kept = found.get(names[1], lengths.kept_frac)
   return (
     lengths._replace(
@@ -115,6 +116,30 @@ def of_metrics(
     ),
     found,
   )
+
+
+def _rows(path: pathlib.Path) -> Iterator[Mapping]:
+  """Yields the lines of a file of metrics; the last may be half written."""
+  lines = path.read_bytes().splitlines()
+  for number, line in enumerate(lines, 1):
+    try:
+      row = json.loads(line)
+    except ValueError as error:  # of JSON, or of UTF-8
+      if number == len(lines) > 1:
+        return
+      raise ValueError(
+        f'--metrics ({path}) must be the metrics.jsonl of a run; line {number} '
+        f'is not JSON: {error}'
+      ) from error
+    if isinstance(row, dict):
+      yield row
+
+
+def _number(row: Mapping, name: str) -> float:
+  """Returns a finite number of a row, NaN where it has none."""
+  value = row.get(name)
+  is_number = isinstance(value, int | float) and math.isfinite(value)
+  return float(value) if is_number else math.nan
 
 
 def draw(lengths: Lengths, count: int) -> Int[np.ndarray, ' n']:
@@ -147,13 +172,17 @@ def sampling(
     # Rounds are whole; a little less than all is all of it.
     kept = round_prompts * lengths.kept_frac
     rounds = max(1, math.ceil(c.prompts_per_step / kept - 1e-6))
-  prompts = rounds * round_prompts / engines
-  count = math.ceil(prompts * c.responses_per_prompt)
-  tokens = draw(lengths, count)
-  steps = _last_end(tokens.tolist(), max(1, slots))
+  # A round ends with its last response: only then is it known whether there
+  # is another one.
+  round_count = math.ceil(round_prompts / engines * c.responses_per_prompt)
+  tokens = draw(lengths, rounds * round_count)
+  steps = sum(
+    _last_end(part.tolist(), max(1, slots)) for part in np.split(tokens, rounds)
+  )
   return Sampling(
-    prompts=prompts,
-    responses=count,
+    prompts=rounds * round_prompts / engines,
+    responses=len(tokens),
+    rounds=rounds,
     steps=steps,
     live_slots=float(tokens.sum()) / steps,
     response_tokens=int(tokens.sum()),
