@@ -49,6 +49,13 @@ class LengthsTest(parameterized.TestCase):
     )
     self.assertEqual((found.response_tokens, found.prompt_tokens), (100, 10))
 
+  def test_prompts_are_not_longer_than_the_longest(self):
+    config = _config(
+      {'plan.prompt_tokens_mean': 71, 'data.max_prompt_tokens': 70}
+    )
+    with self.assertRaisesRegex(ValueError, r'prompt_tokens_mean \(71\)'):
+      workload.of_config(config)
+
   def test_without_the_filter_all_are_kept(self):
     self.assertLess(workload.of_config(_config()).kept_frac, 1)
     found = workload.of_config(_config({'filter.enabled': False}))
@@ -137,6 +144,8 @@ class SamplingTest(parameterized.TestCase):
     (3.0, 0.5, 24),
     # 4 of 16: two rounds.
     (2.0, 0.25, 32),
+    # A run gives up after 10 rounds (filter.max_rounds).
+    (2.0, 0.01, 160),
   )
   def test_rounds_are_whole(self, oversample, kept, prompts):
     found = workload.sampling(

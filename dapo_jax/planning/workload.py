@@ -61,11 +61,22 @@ class Learning(NamedTuple):
 
 
 def of_config(config: FrozenConfigDict) -> Lengths:
-  """Returns the lengths that the section `plan` describes."""
+  """Returns the lengths that the section `plan` describes.
+
+  Raises:
+    ValueError: a mean is more than the longest.
+  """
   longest = config.rollout.max_response_tokens
   c = config.plan
   mean = c.response_tokens_mean or _MEAN_FRAC * longest
   prompt = c.prompt_tokens_mean or _MEAN_FRAC * config.data.max_prompt_tokens
+  most = config.data.max_prompt_tokens
+  if prompt > most:
+    raise ValueError(
+      f'plan.prompt_tokens_mean ({prompt}) must be at most '
+      f'data.max_prompt_tokens ({most}); change '
+      '--config.plan.prompt_tokens_mean'
+    )
   return Lengths(
     prompt_tokens=max(1, round(prompt)),
     response_tokens=mean,
@@ -172,6 +183,7 @@ def sampling(
     # Rounds are whole; a little less than all is all of it.
     kept = round_prompts * lengths.kept_frac
     rounds = max(1, math.ceil(c.prompts_per_step / kept - 1e-6))
+    rounds = min(rounds, config.filter.max_rounds)
   # A round ends with its last response: only then is it known whether there
   # is another one.
   round_count = math.ceil(round_prompts / engines * c.responses_per_prompt)
