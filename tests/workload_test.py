@@ -156,6 +156,21 @@ class SamplingTest(parameterized.TestCase):
     )
     self.assertEqual(found.prompts, prompts)
 
+  def test_a_window_is_the_most_that_one_attends_to(self):
+    # 16 responses of 100 behind a prompt of 10: the first 20 tokens attend to
+    # 11, ..., 30, the other 80 to 30.
+    found = workload.sampling(
+      _config({'filter.enabled': False, 'rollout.prompts_per_step': 4}),
+      _LENGTHS,
+      engines=1,
+      slots=16,
+      window_tokens=30,
+    )
+    self.assertEqual(found.responses, 16)
+    self.assertEqual(
+      found.attended_tokens, 16 * (20 * 10 + 20 * 21 / 2 + 80 * 30)
+    )
+
   def test_a_slot_that_is_free_takes_the_next_row(self):
     # Slot 1: 5, then 1 (from 5 on), slot 2: 3, then 4 (from 3 on).
     self.assertEqual(workload._last_end([5, 3, 4, 1], 2), 7)
@@ -176,6 +191,8 @@ class LearningTest(absltest.TestCase):
     self.assertEqual(found.micro_batches, (2, 0))
     self.assertEqual(found.real_tokens, 16 * 109)
     self.assertEqual(found.row_tokens, 2 * 2 * 436)
+    # The prompt's tokens attend to 1, ..., 10, the response's to 11, ..., 110.
+    self.assertEqual(found.attended_tokens, 16 * 110 * 111 / 2)
 
 
 class ContextTest(absltest.TestCase):

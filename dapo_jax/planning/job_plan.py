@@ -129,6 +129,7 @@ def make(
       lengths,
       engines=setup.shares.engines,
       slots=live_slots(setup, lengths),
+      window_tokens=spec.window_tokens,
     ),
     learning=workload.learning(
       config,
@@ -136,6 +137,7 @@ def make(
       row_tokens=layout.row_tokens(config),
       micro_batch_rows=layout.micro_batch_rows(config, setup.mesh),
       share_prompts=layout.shares_prompts(config, setup.mesh),
+      window_tokens=spec.window_tokens,
     ),
   )
 

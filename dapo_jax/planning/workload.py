@@ -166,6 +166,7 @@ def sampling(
   *,
   engines: int,
   slots: int,
+  window_tokens: int | None = None,
 ) -> Sampling:
   """Returns the work of one engine.
 
@@ -174,6 +175,7 @@ def sampling(
     lengths: of prompts and responses.
     engines: that share a step's prompts.
     slots: rows that an engine decodes at a time.
+    window_tokens: how many tokens one attends to; None = all before it.
   """
   c = config.rollout
   round_prompts = c.prompts_per_step
@@ -198,7 +200,7 @@ def sampling(
     steps=steps,
     live_slots=float(tokens.sum()) / steps,
     response_tokens=int(tokens.sum()),
-    attended_tokens=_attended(tokens, lengths.prompt_tokens),
+    attended_tokens=_attended(tokens, lengths.prompt_tokens, window_tokens),
   )
 
 
@@ -209,8 +211,17 @@ def learning(
   row_tokens: int,
   micro_batch_rows: int,
   share_prompts: bool,
+  window_tokens: int | None = None,
 ) -> Learning:
   """Returns the work of a step's updates: the plans that a run would make.
+
+  Args:
+    config: the run's.
+    lengths: of prompts and responses.
+    row_tokens: of a packed row.
+    micro_batch_rows: rows that are computed at a time.
+    share_prompts: whether a prompt's responses have one copy of it in a row.
+    window_tokens: how many tokens one attends to; None = all before it.
 
   Raises:
     ValueError: a response is longer than a row.
@@ -241,8 +252,9 @@ def learning(
     ),
     real_tokens=statistics.fmean(plan.real_tokens for plan in plans),
     row_tokens=statistics.fmean(plan.row_tokens for plan in plans),
-    attended_tokens=_attended(tokens, lengths.prompt_tokens) / _PLANNED
-    + size * group * lengths.prompt_tokens**2 / 2,
+    attended_tokens=_attended(tokens, lengths.prompt_tokens, window_tokens)
+    / _PLANNED
+    + size * group * _attended(lengths.prompt_tokens, 0, window_tokens),
   )
 
 
@@ -265,7 +277,22 @@ def _last_end(tokens: Sequence[int], slots: int) -> int:
   return max(ends)
 
 
-def _attended(tokens: Int[np.ndarray, '*_'], prompt_tokens: int) -> float:
-  """Returns the sum over response tokens of the tokens each attends to."""
-  n = tokens.astype(float)
-  return float((n * prompt_tokens + n * (n + 1) / 2).sum())
+def _attended(
+  tokens: Int[np.ndarray, '*_'] | int,
+  begin_tokens: int,
+  window_tokens: int | None,
+) -> float:
+  """Returns the sum over tokens of the tokens each attends to, itself included.
+
+  Args:
+    tokens: how many there are, of each row.
+    begin_tokens: that are before them.
+    window_tokens: the most that one attends to; None = all.
+  """
+  n = np.asarray(tokens, float)
+  # Of each row, tokens that attend to all before them.
+  whole = n
+  if window_tokens is not None:
+    whole = np.clip(window_tokens - begin_tokens, 0, n)
+  found = whole * begin_tokens + whole * (whole + 1) / 2
+  return float((found + (n - whole) * (window_tokens or 0)).sum())
