@@ -33,6 +33,12 @@ class TextTest(absltest.TestCase):
     for name in ('rollout', 'update'):
       self.assertRegex(self.text, rf'{name} +\d\.\d\d of 15.75  fits')
 
+  def test_what_is_computed_once_is_told_too(self):
+    self.assertRegex(self.text, r'  prefill of 16 tokens, once: products \d')
+    self.assertRegex(
+      self.text, r'  update, one of its micro-batches of 32 .*: products \d'
+    )
+
   def test_every_program_has_its_memory(self):
     for report in self.plan.programs:
       self.assertRegex(self.text, rf'  {report.name} +\d\.\d\d ')

@@ -120,12 +120,13 @@ def _work(plan: job_plan.Plan) -> str:
   """Returns what the programs compute, against what a model needs."""
   lines = ['FLOPs of a chip, TF, counted in the jaxpr with all trips', '']
   for report in plan.programs:
-    for number, loop in enumerate(report.loops, 1):
+    for number, loop in enumerate(('once', *report.loops)):
       products = report.work.matmul_flops[number] / _TF
       kernels = report.work.attention_flops[number] / _TF
       if products:
+        where = loop if loop == 'once' else f'one of its {loop}'
         lines.append(
-          f'  {report.name}, one of its {loop}: products {products:.4g}'
+          f'  {report.name}, {where}: products {products:.4g}'
           + (f', attention kernels {kernels:.4g}' if kernels else '')
         )
   ratio = flops_ratio(plan)

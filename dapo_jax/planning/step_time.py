@@ -14,8 +14,8 @@ from dapo_jax.planning import (
 )
 
 _DAY_S = 86_400
-# The ends of a range are near each other, or else it is not said which phase
-# takes longer.
+# A phase takes longer where the middle of its range is so many times that of
+# the other; between, it is not said.
 _CLEAR = 1.5
 
 

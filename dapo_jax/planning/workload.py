@@ -86,9 +86,7 @@ def of_config(config: FrozenConfigDict) -> Lengths:
   )
 
 
-def of_metrics(
-  file: str, lengths: Lengths, *, last: int = 20
-) -> tuple[Lengths, Mapping[str, float]]:
+def of_metrics(file: str, lengths: Lengths, *, last: int = 20) -> Lengths:
   """Returns the lengths of a run, as its newest steps have them.
 
   Args:
@@ -97,11 +95,9 @@ def of_metrics(
       here: prompts and the spread.
     last: so many steps are looked at.
 
-  Returns:
-    The lengths, and the means that were read, by the metrics' names.
-
   Raises:
-    ValueError: there is no such file, or no step in it.
+    ValueError: there is no such file, it is none of metrics, or no step is in
+      it.
   """
   path = pathlib.Path(file)
   if not path.is_file():
@@ -119,13 +115,10 @@ def of_metrics(
     if numbers:
       found[name] = statistics.mean(numbers)
   kept = found.get(names[1], lengths.kept_frac)
-  return (
-    lengths._replace(
-      response_tokens=found[names[0]],
-      # Of nothing kept no number of rounds would be enough.
-      kept_frac=max(kept, 0.01),
-    ),
-    found,
+  return lengths._replace(
+    response_tokens=found[names[0]],
+    # Of nothing kept no number of rounds would be enough.
+    kept_frac=max(kept, 0.01),
   )
 
 
