@@ -227,7 +227,10 @@ def _advice(plan: job_plan.Plan, time: step_time.StepTime) -> str:
   if slower is None:
     return 'neither phase takes clearly longer: more chips help both'
   if slower == step_programs.UPDATE:
-    return 'the update takes longer: a policy that recomputes less helps it'
+    return (
+      'the update takes longer: more chips help it, or a policy that '
+      'recomputes less'
+    )
   # Every round waits for its longest.
   longest = plan.lengths.longest_tokens * plan.sampling.rounds
   tail = longest / plan.sampling.steps
