@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import logging as python_logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -77,8 +80,8 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
   spec = model_shapes.spec(config)
   lengths = workload.of_config(config)
   if flag_values.metrics:
-    lengths, _ = workload.of_metrics(flag_values.metrics, lengths)
-  with _told() as tell:
+    lengths = workload.of_metrics(flag_values.metrics, lengths)
+  with _interruptible(), _told() as tell, _noted() as notes:
     plan = job_plan.make(
       config,
       spec,
@@ -90,10 +93,13 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
       ),
     )
     swept = _swept(plan, flag_values, tell)
+  notes = list(dict.fromkeys(notes))
   if flag_values.json:
-    print(json.dumps(plan_json.as_json(plan) | plan_json.choices(swept)))
+    made = plan_json.as_json(plan) | plan_json.choices(swept)
+    print(json.dumps(made | {'notes': notes}))
   else:
-    print('\n\n'.join([plan_text.render(plan), *plan_text.choices(swept)]))
+    parts = [plan_text.render(plan), *plan_text.choices(swept)]
+    print('\n\n'.join([*(f'Note: {note}' for note in notes), *parts]))
   return 0 if plan.fits else 1
 
 
@@ -132,6 +138,58 @@ def _silent() -> Iterator[None]:
     yield
   finally:
     logging.set_verbosity(before)
+
+
+@contextlib.contextmanager
+def _noted() -> Iterator[list[str]]:
+  """Yields a list that gets what would be logged, which is a plan's to say."""
+  notes: list[str] = []
+  logger = logging.get_absl_logger()
+
+  def keep(record: python_logging.LogRecord) -> bool:
+    notes.append(record.getMessage())
+    return False
+
+  logger.addFilter(keep)
+  try:
+    yield notes
+  finally:
+    logger.removeFilter(keep)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+  """Lets Ctrl-C end the process at once.
+
+  Python would hear it only when the compiler returns, minutes later. A thread
+  hears it from a pipe, into which the signal is written as it comes.
+  """
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  heard, told = os.pipe()
+  os.set_blocking(told, False)
+  # Compilers' messages are hidden by turning 2 elsewhere.
+  terminal = os.dup(2)
+
+  def listen() -> None:
+    while number := os.read(heard, 1):
+      if number[0] == signal.SIGINT:
+        show_cursor = b'\r\x1b[2K\x1b[?25h' if os.isatty(terminal) else b''
+        os.write(terminal, show_cursor + b'dapo-jax: interrupted\n')
+        os._exit(130)
+
+  listener = threading.Thread(target=listen)
+  before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+  listener.start()
+  try:
+    yield
+  finally:
+    signal.set_wakeup_fd(before)
+    os.close(told)
+    listener.join()
+    os.close(heard)
+    os.close(terminal)
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ main() {
   set -- "$@" "--workdir=$workdir"
   if [[ $folder ]]; then
     set -- "$@" "--config.checkpoint.folder=$folder/checkpoints"
-    "${mirror[@]}" get "$folder/input" input
+    "${mirror[@]}" get "$folder/input" input --replace
     if is_first; then
       "${mirror[@]}" get "$folder/workdir" "$workdir"
       copy_along

@@ -1,15 +1,16 @@
 """Copies the files of a run's work directory to a bucket, and back.
 
   python launch/mirror.py put WORKDIR FOLDER [--every=SECONDS]
-  python launch/mirror.py get FOLDER WORKDIR
+  python launch/mirror.py get FOLDER WORKDIR [--replace]
 
 `put` leaves out the checkpoints, which have a folder of their own, and what
 belongs to one machine; it copies what has changed. `get` brings what is not
-there, of any folder. With --every it goes on until it is ended, and a copy that
-fails is told, not fatal.
+there, of any folder, and with --replace what has changed there. With --every it
+goes on until it is ended, and a copy that fails is told, not fatal.
 """
 
 import argparse
+import functools
 import pathlib
 import sys
 import time
@@ -50,16 +51,22 @@ def put(workdir: epath.Path, folder: epath.Path) -> int:
   return count
 
 
-def get(folder: epath.Path, workdir: epath.Path) -> int:
+def get(
+  folder: epath.Path, workdir: epath.Path, *, replaces: bool = False
+) -> int:
   """Copies what is not in the work directory; returns how many files.
 
-  A file of this machine is never replaced: it is as new as the one in the
-  bucket, or newer.
+  Args:
+    folder: of the bucket.
+    workdir: where files go. One that is there stays: a run's own is as new as
+      the one in the bucket, or newer.
+    replaces: whether one that has changed in the bucket takes its place: what
+      a person has put there.
   """
   count = 0
   for name in files(folder):
     target = workdir / name
-    if target.exists():
+    if target.exists() and not (replaces and _changed(folder / name, target)):
       continue
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.parent / f'{target.name}.half'
@@ -83,9 +90,11 @@ def main(argv: Sequence[str]) -> None:
   parser.add_argument('direction', choices=('put', 'get'))
   parser.add_argument('source', type=epath.Path)
   parser.add_argument('target', type=epath.Path)
+  parser.add_argument('--replace', action='store_true')
   parser.add_argument('--every', type=float, metavar='SECONDS')
   args = parser.parse_args(argv)
-  copy = {'put': put, 'get': get}[args.direction]
+  get_them = functools.partial(get, replaces=args.replace)
+  copy = {'put': put, 'get': get_them}[args.direction]
   if args.every is None:
     copy(args.source, args.target)
     return

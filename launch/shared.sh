@@ -30,7 +30,7 @@ fail() {
 quoted() {
   local word line=''
   for word in "$@"; do
-    if [[ ! $word =~ ^[A-Za-z0-9_./:=@%+,~-]+$ ]]; then
+    if [[ ! $word =~ ^[A-Za-z0-9_./:@%+,-][A-Za-z0-9_./:=@%+,-]*$ ]]; then
       word="'${word//\'/\'\\\'\'}'"
     fi
     line+=" $word"
@@ -114,10 +114,13 @@ need_job() {
   esac
   for word in "${@:2}"; do
     [[ $word != *$'\n'* ]] || fail "a flag after -- must be one line"
+    [[ $word == -* ]] || continue
+    # One - or two, as dapo-jax takes them.
+    word=${word#-}
     case ${word#-} in
-      -workdir* | -distributed* | -coordinator* | -process | -process=* | \
-        -processes* | -config.checkpoint.folder*)
-        fail "$word must not be given after --; this script sets it"
+      workdir* | distributed* | coordinator* | process | process=* | \
+        processes* | config.checkpoint.folder*)
+        fail "--${word#-} must not be given after --; this script sets it"
         ;;
     esac
   done

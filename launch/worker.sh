@@ -50,12 +50,35 @@ is_running() {
   ! flock --nonblock "$run/lock" true
 }
 
+# Ids of the processes that hold the TPU: by its lock, its devices, or, of
+# another user, by what the system knows of locks.
+holders() {
+  find /proc/[0-9]*/fd \( -lname "$1" -o -lname '/dev/accel[0-9]*' -o \
+    -lname '/dev/vfio/[0-9]*' \) 2>/dev/null | cut -d/ -f3 | sort -u
+  awk -v inode="$(stat --format=%i "$1")" \
+    '$6 ~ ":" inode "$" && $5 > 0 { print $5 }' /proc/locks 2>/dev/null
+}
+
+# libtpu starts for one process at a time, and keeps others off by a file. One
+# that a dead process has left, of another user say, is in the way.
+need_free_tpu() {
+  local lock=${LIBTPU_LOCKFILE:-/tmp/libtpu_lockfile} found
+  [[ -e $lock ]] || return 0
+  found=$(holders "$lock" | head -n 1) || true
+  [[ ! $found ]] || fail "process $found ($(tr '\0' ' ' \
+    <"/proc/$found/cmdline" 2>/dev/null | cut -c 1-80)) of this machine uses" \
+    "the TPU (it holds $lock); end it, then give the same command"
+  say "removing $lock: the process that left it is dead"
+  rm -f "$lock" 2>/dev/null || sudo -n rm -f "$lock"
+}
+
 start() {
   local first=false
   if is_running || [[ $(cat "$run/start" 2>/dev/null) == "$1" ]]; then
     say 'started already'
     return
   fi
+  need_free_tpu
   echo "$1" >"$run/start"
   if [[ $2 == first ]]; then first=true; fi
   shift 2

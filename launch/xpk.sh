@@ -101,7 +101,8 @@ delete_jobset() {
 
 train() {
   local deleting
-  deleting="launch/xpk.sh --name=$name --cluster=$cluster --delete"
+  deleting=$(quoted launch/xpk.sh "--name=$name" "--cluster=$cluster" \
+    "${where[@]}" --delete)
   say "$name: $slices x $tpu_type in $cluster; the run's folder is $folder"
   trap unfollowed INT TERM
   # Sets kubectl to the cluster.

@@ -1,9 +1,9 @@
 """Tests of `planning.job_plan`."""
 
-from absl.testing import absltest
+from absl.testing import absltest, parameterized
 
 import planned
-from dapo_jax.planning import job_plan, step_programs
+from dapo_jax.planning import compiling, job_plan, step_programs
 
 _GIB = 2**30
 
@@ -42,6 +42,39 @@ class PlanTest(absltest.TestCase):
     # Four slots a shard take held['slots'].
     slots = room.bytes / (held['slots'] / 4)
     self.assertAlmostEqual(room.slots, slots, delta=1)
+
+  def test_what_moves_the_policy_takes_no_room_from_slots(self):
+    # It runs before there are any.
+    large = [
+      r._replace(memory=r.memory._replace(temporary=9 * _GIB))
+      if r.name in step_programs.MOVING
+      else r
+      for r in self.plan.programs
+    ]
+    plan = self.plan._replace(programs=tuple(large))
+    self.assertEqual(
+      job_plan.cache_room(plan).bytes, job_plan.cache_room(self.plan).bytes
+    )
+
+
+class FaultTest(parameterized.TestCase):
+  @parameterized.parameters(
+    # Of all that the program has; of temporaries, beside its arguments.
+    ('Used 25.00G of 15.75G hbm.', False),
+    ('temporaries (25.00G) exceeds available HBM (15.75G)', True),
+  )
+  def test_what_a_refused_program_needs_is_held_too(self, text, has_arguments):
+    plan = planned.plan(compiles=False, wanted=lambda p: p.name == 'update')
+    [program] = [
+      p for p in step_programs.update_phase(plan.setup) if p.name == 'update'
+    ]
+    [report] = plan.programs
+    report = report._replace(fault=compiling.fault_of(text))
+    own = job_plan._own(program, report)
+    state = plan.held['params'] + plan.held['moments']
+    if has_arguments:
+      self.assertGreater(own.pop('arguments'), state)
+    self.assertEqual([*own.values()], [25 * _GIB])
 
 
 class PagesTest(absltest.TestCase):

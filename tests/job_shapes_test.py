@@ -21,7 +21,8 @@ class HeldTest(absltest.TestCase):
     held = job_shapes.held_bytes(_setup())
     # And the counter of steps.
     self.assertBetween(held['moments'] - 2 * held['params'], 0, 8)
-    self.assertEqual((held['critic'], held['reference']), (0, 0))
+    for name in ('critic', 'critic moments', 'reference'):
+      self.assertEqual(held[name], 0)
 
   def test_a_reference_is_as_large_as_the_policy(self):
     held = job_shapes.held_bytes(_setup({'objective.kl_coef': 0.1}))
@@ -29,7 +30,14 @@ class HeldTest(absltest.TestCase):
 
   def test_a_critic_of_its_own_has_moments_too(self):
     held = job_shapes.held_bytes(_setup(_GAE))
-    self.assertGreater(held['critic'], 2.9 * held['params'])
+    self.assertBetween(held['critic moments'] - 2 * held['critic'], 0, 8)
+    self.assertGreater(held['critic'], 0.9 * held['params'])
+
+  def test_a_prompt_that_waits_for_slots_is_held(self):
+    # Keys and values of 2 layers, a bucket of 16 tokens and a head of 8 of two,
+    # 4 B each, and two numbers.
+    held = job_shapes.held_bytes(_setup())
+    self.assertEqual(held['prefix'], 2 * 2 * 16 * 8 * 4 + 2 * 4)
 
   def test_rows_of_all_minibatches_are_held(self):
     setup = _setup()

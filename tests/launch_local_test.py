@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -157,6 +158,23 @@ class RealTest(absltest.TestCase):
     self.assertRegex(output, 'done: the policy is')
     # The line of step 0 is the evaluation before the first.
     self.assertEqual(_steps(workdir), [0, 1, 2, 3, 4])
+
+
+class QuotedTest(absltest.TestCase):
+  def test_a_shell_reads_the_words_that_were_given(self):
+    words = (
+      "--config.rollout.stop_strings=('\\n\\n',)",
+      """it's "$HOME" `id`""",
+      *('~', '~/x', '=ls', '*', '', '-n', 'a b', '!!', 'é', '{a,b}', '#'),
+    )
+    script = 'source launch/shared.sh; quoted "$@"'
+    line = subprocess.check_output(
+      ['bash', '-c', script, 'x', *words], text=True, cwd=launching.ROOT
+    )
+    read = subprocess.check_output(
+      ['bash', '-c', f"printf '%s\\n' {line}"], text=True
+    )
+    self.assertEqual(read.splitlines(), list(words))
 
 
 if __name__ == '__main__':

@@ -80,6 +80,15 @@ class CopyTest(absltest.TestCase):
     self.assertEqual((self.here / 'metrics.jsonl').read_text(), 'newer')
     self.assertTrue((self.here / 'model/config.json').exists())
 
+  def test_what_a_person_put_there_anew_takes_the_old_ones_place(self):
+    _fill(self.copies, 'data/a', 'data/b')
+    mirror.get(self.folder, self.workdir)
+    again = lambda: mirror.get(self.folder, self.workdir, replaces=True)
+    self.assertEqual(again(), 0)
+    (self.copies / 'data/a').write_text('mended since')
+    self.assertEqual(again(), 1)
+    self.assertEqual((self.here / 'data/a').read_text(), 'mended since')
+
   def test_what_is_put_in_by_hand_comes_whatever_it_is_called(self):
     _fill(self.copies, 'checkpoints/a', '.hidden', 'b.half')
     self.assertEqual(mirror.get(self.folder, self.workdir), 2)

@@ -230,6 +230,7 @@ class OptionTest(parameterized.TestCase):
     ((), 'nothing to run'),
     (('--', 'serve'), r'after -- \(now serve\) must be train, sft or eval'),
     (('--', 'train', '--workdir=x'), '--workdir=x must not be given after --'),
+    (('--', 'train', '-workdir=x'), '--workdir=x must not be given after --'),
     (('--', 'train', '--distributed'), '--distributed must not be given'),
     (
       ('--', 'train', '--config.checkpoint.folder=gs://a/b'),

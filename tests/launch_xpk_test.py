@@ -1,5 +1,8 @@
 """Tests of launch/xpk.sh: what it gives to xpk, and what it makes of it."""
 
+import os
+import signal
+
 from absl.testing import absltest, parameterized
 
 import launching
@@ -52,6 +55,24 @@ class RunTest(parameterized.TestCase):
     # The same command again.
     self.assertRegex(self._run(), '(?m)^resumed after step 8$')
     self.assertLen(self.place.calls('xpk', 'delete', '--workload=one'), 1)
+
+  def test_ctrl_c_leaves_it_and_says_how_to_delete_it_where_it_is(self):
+    self.place.set_state(holds=[5])
+    where = ('--project=ours', '--zone=there')
+    first = self.place.begin('xpk.sh', *_ARGS, *where, *_JOB)
+    seen = ''
+    while 'step 2\n' not in seen:
+      seen += first.stdout.readline()
+    os.killpg(first.pid, signal.SIGINT)
+    self.assertEqual(first.wait(timeout=20), 130)
+    self.place.set_state(holds=[])  # the pod goes on, and holds the output
+    output, _ = first.communicate(timeout=20)
+    self.assertRegex(output, 'not followed any more; the run goes on')
+    self.assertRegex(
+      output,
+      'launch/xpk.sh --name=one --cluster=mine --project=ours --zone=there '
+      '--delete',
+    )
 
   def test_an_error_of_the_user_ends_it(self):
     output = self._run(job=('--', 'train', '--config=bad.py'), status=2)

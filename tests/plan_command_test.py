@@ -86,6 +86,37 @@ class PlanTest(absltest.TestCase):
     self.assertIn('It fits.', found.stdout)
     self.assertIn('attention splash', found.stdout)
 
+  def test_what_a_run_would_warn_of_is_in_the_plan(self):
+    flags = ['--config=configs/demo.py', '--topology=v5e:2x2', '--fast']
+    found = _plan(*flags)
+    self.assertEqual(found.stderr, '')
+    note = 'rows are kept whole, not in pages: its heads have 32 entries'
+    self.assertStartsWith(found.stdout, f'Note: {note}')
+    found = _plan(*flags, '--json')
+    self.assertStartsWith(json.loads(found.stdout)['notes'][0], note)
+
+
+class InterruptionTest(absltest.TestCase):
+  def test_ctrl_c_does_not_wait_for_the_compiler(self):
+    # As while a compiler computes: Python hears of no signal for minutes.
+    program = """
+import hashlib, os, signal, threading
+from dapo_jax import plan_command
+with plan_command._interruptible():
+  threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+  hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)
+"""
+    found = subprocess.run(
+      [sys.executable, '-c', program],
+      capture_output=True,
+      text=True,
+      check=False,
+      timeout=60,
+    )
+    self.assertEqual(
+      (found.returncode, found.stderr), (130, 'dapo-jax: interrupted\n')
+    )
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -11,6 +11,7 @@ from dapo_jax.planning import (
   job_plan,
   plan_json,
   plan_text,
+  step_time,
   sweep,
 )
 
@@ -31,6 +32,12 @@ class TextTest(absltest.TestCase):
     self.assertIn('jax ', last)
     for name in ('rollout', 'update'):
       self.assertRegex(self.text, rf'{name} +\d\.\d\d of 15.75  fits')
+
+  def test_what_is_computed_once_is_told_too(self):
+    self.assertRegex(self.text, r'  prefill of 16 tokens, once: products \d')
+    self.assertRegex(
+      self.text, r'  update, one of its micro-batches of 32 .*: products \d'
+    )
 
   def test_every_program_has_its_memory(self):
     for report in self.plan.programs:
@@ -119,6 +126,14 @@ class JsonTest(absltest.TestCase):
       read['phases']['rollout']['total_gib'], plan.phases[0].bytes / 2**30
     )
     self.assertEqual(read['choices']['update'][0]['time_s'], [100.0, 200.0])
+    # Of the phase, of which the program of this name is a part.
+    time = step_time.of_plan(plan)
+    self.assertEqual(
+      read['times_s']['update'], [time.update.low_s, time.update.high_s]
+    )
+    one = time.programs['update']
+    self.assertLess(one.low_s, time.update.low_s)
+    self.assertEqual(read['program_times_s']['update'], [one.low_s, one.high_s])
     self.assertIsInstance(plan, job_plan.Plan)
 
 

@@ -48,6 +48,26 @@ class ProgramsTest(parameterized.TestCase):
     self.assertEqual({*found}, always | {*more})
     self.assertLen(found, len(always) + len(more))
 
+  @parameterized.parameters(
+    (_GAE,),
+    ({**_GAE, 'critic.shares_layers': True},),
+    ({**_GAE, 'objective.kl_coef': 0.1},),
+  )
+  def test_nothing_that_learns_is_counted_twice_or_left_out(self, changes):
+    config = planned.config(changes)
+    setup = job_shapes.setup(
+      config, model_shapes.spec(config), planned.devices()
+    )
+    held = job_shapes.held_bytes(setup)
+    state = sum(held[name] for name in step_programs.STATE)
+    # An argument's rows may count twice, numbers not at all.
+    spare = held['rows'] + 64
+    for program in step_programs.update_phase(setup):
+      beside = sum(held[name] for name in program.beside if name != 'rows')
+      own = job_shapes.device_bytes((program.args, dict(program.kwargs)))
+      with self.subTest(program.name):
+        self.assertBetween(beside + own, state, state + spare)
+
   @parameterized.parameters('dense', 'paged')
   def test_those_of_the_engine_compile(self, cache):
     for program in _programs(

@@ -40,6 +40,14 @@ class TimeTest(absltest.TestCase):
     found = self.time.programs[step_programs.DECODE]
     self.assertGreaterEqual(found.low_s, least)
 
+  def test_a_prefill_reads_the_weights_too(self):
+    # Prompts of 4 tokens at most: reading takes longer than computing.
+    one = (
+      self.plan.held['engine params'] / self.plan.slices.chip.hbm_bytes_per_s
+    )
+    found = self.time.programs[step_programs.prefill_name(4)]
+    self.assertGreaterEqual(found.low_s, self.plan.sampling.prompts * one)
+
   def test_chip_hours_are_of_all_chips_and_steps(self):
     low, _ = step_time.chip_hours(self.plan, self.time)
     # 4 chips, 6 steps.

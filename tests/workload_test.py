@@ -49,6 +49,13 @@ class LengthsTest(parameterized.TestCase):
     )
     self.assertEqual((found.response_tokens, found.prompt_tokens), (100, 10))
 
+  def test_prompts_are_not_longer_than_the_longest(self):
+    config = _config(
+      {'plan.prompt_tokens_mean': 71, 'data.max_prompt_tokens': 70}
+    )
+    with self.assertRaisesRegex(ValueError, r'prompt_tokens_mean \(71\)'):
+      workload.of_config(config)
+
   def test_without_the_filter_all_are_kept(self):
     self.assertLess(workload.of_config(_config()).kept_frac, 1)
     found = workload.of_config(_config({'filter.enabled': False}))
@@ -74,11 +81,10 @@ class LengthsTest(parameterized.TestCase):
         )
       )
     )
-    found, read = workload.of_metrics(file, _LENGTHS, last=2)
+    found = workload.of_metrics(file, _LENGTHS, last=2)
     self.assertEqual(found.response_tokens, 60)
     self.assertAlmostEqual(found.kept_frac, 0.3)
     self.assertEqual(found.prompt_tokens, 10)
-    self.assertEqual(read['response/length_mean_tokens'], 60)
 
   def test_metrics_without_a_step_are_refused(self):
     file = self._file('{"step": 0}\n')
@@ -86,6 +92,30 @@ class LengthsTest(parameterized.TestCase):
       workload.of_metrics(file, _LENGTHS)
     with self.assertRaisesRegex(ValueError, 'there is none'):
       workload.of_metrics(file + '.not', _LENGTHS)
+
+  @parameterized.parameters(
+    'not json\n',
+    '{"response/length_mean_tokens": 5}\nbroken\n'
+    '{"response/length_mean_tokens": 5}\n',
+    '\x00\x01',
+  )
+  def test_what_is_no_metrics_is_refused(self, text):
+    with self.assertRaisesRegex(ValueError, r'line \d is not JSON'):
+      workload.of_metrics(self._file(text), _LENGTHS)
+
+  @parameterized.parameters('NaN', 'null', '"many"', '0', '-1', 'Infinity')
+  def test_a_length_that_is_none_is_no_step(self, value):
+    row = f'{{"response/length_mean_tokens": {value}}}\n'
+    with self.assertRaisesRegex(ValueError, 'has no step'):
+      workload.of_metrics(self._file(row + '[1]\n'), _LENGTHS)
+    good = '{"response/length_mean_tokens": 50, "filter/kept_frac": NaN}\n'
+    found = workload.of_metrics(self._file(row + good), _LENGTHS)
+    self.assertEqual((found.response_tokens, found.kept_frac), (50, 0.5))
+
+  def test_a_last_line_may_be_half_written(self):
+    file = self._file('{"response/length_mean_tokens": 50}\n{"response/len')
+    found = workload.of_metrics(file, _LENGTHS)
+    self.assertEqual(found.response_tokens, 50)
 
 
 class SamplingTest(parameterized.TestCase):
@@ -99,6 +129,13 @@ class SamplingTest(parameterized.TestCase):
     # Each token n of a row attends to 10 of the prompt and to n.
     self.assertEqual(found.attended_tokens, 32 * (10 * 100 + 100 * 101 / 2))
 
+  def test_a_round_waits_for_its_last_response(self):
+    # Of two rounds of 16 responses in 32 slots, the second does not begin
+    # before the first is judged: 100 steps, and 100 more.
+    found = workload.sampling(_config(), _LENGTHS, engines=2, slots=32)
+    self.assertEqual((found.rounds, found.steps), (2, 200))
+    self.assertEqual(found.live_slots, 16)
+
   @parameterized.parameters(
     # Kept of a round of 16: 8, just what a step takes.
     (2.0, 0.5, 16),
@@ -106,6 +143,8 @@ class SamplingTest(parameterized.TestCase):
     (3.0, 0.5, 24),
     # 4 of 16: two rounds.
     (2.0, 0.25, 32),
+    # A run gives up after 10 rounds (filter.max_rounds).
+    (2.0, 0.01, 160),
   )
   def test_rounds_are_whole(self, oversample, kept, prompts):
     found = workload.sampling(
@@ -115,6 +154,21 @@ class SamplingTest(parameterized.TestCase):
       slots=1000,
     )
     self.assertEqual(found.prompts, prompts)
+
+  def test_a_window_is_the_most_that_one_attends_to(self):
+    # 16 responses of 100 behind a prompt of 10: the first 20 tokens attend to
+    # 11, ..., 30, the other 80 to 30.
+    found = workload.sampling(
+      _config({'filter.enabled': False, 'rollout.prompts_per_step': 4}),
+      _LENGTHS,
+      engines=1,
+      slots=16,
+      window_tokens=30,
+    )
+    self.assertEqual(found.responses, 16)
+    self.assertEqual(
+      found.attended_tokens, 16 * (20 * 10 + 20 * 21 / 2 + 80 * 30)
+    )
 
   def test_a_slot_that_is_free_takes_the_next_row(self):
     # Slot 1: 5, then 1 (from 5 on), slot 2: 3, then 4 (from 3 on).
@@ -136,6 +190,8 @@ class LearningTest(absltest.TestCase):
     self.assertEqual(found.micro_batches, (2, 0))
     self.assertEqual(found.real_tokens, 16 * 109)
     self.assertEqual(found.row_tokens, 2 * 2 * 436)
+    # The prompt's tokens attend to 1, ..., 10, the response's to 11, ..., 110.
+    self.assertEqual(found.attended_tokens, 16 * 110 * 111 / 2)
 
 
 class ContextTest(absltest.TestCase):

@@ -48,6 +48,8 @@ class Fault(NamedTuple):
   kind: str
   text: str
   needed_bytes: int | None = None  # of 'hbm', where it is said
+  # Whether these are temporaries alone, beside which arguments are.
+  is_of_temporaries: bool = False
 
 
 class Compiled(NamedTuple):
@@ -94,7 +96,8 @@ def fault_of(text: str) -> Fault:
   """Returns what a compiler's message means."""
   if used := _USED_HBM.search(text):
     number, unit = (used[1], used[2]) if used[1] else (used[3], used[4])
-    return Fault('hbm', _shortened(text), round(float(number) * _UNITS[unit]))
+    needed = round(float(number) * _UNITS[unit])
+    return Fault('hbm', _shortened(text), needed, is_of_temporaries=not used[1])
   if _VMEM.search(text):
     return Fault('vmem', _shortened(text))
   return Fault('compiler', _shortened(text))

@@ -6,7 +6,7 @@ lengths; nothing is run.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from ml_collections import FrozenConfigDict
@@ -133,6 +133,7 @@ def make(
       lengths,
       engines=setup.shares.engines,
       slots=live_slots(setup, lengths),
+      window_tokens=spec.window_tokens,
     ),
     learning=workload.learning(
       config,
@@ -140,6 +141,7 @@ def make(
       row_tokens=layout.row_tokens(config),
       micro_batch_rows=layout.micro_batch_rows(config, setup.mesh),
       share_prompts=layout.shares_prompts(config, setup.mesh),
+      window_tokens=spec.window_tokens,
     ),
   )
 
@@ -158,9 +160,16 @@ def cache_room(plan: Plan) -> Room:
   Where the programs that sample were not compiled, a tenth is left to them.
   """
   setup, held = plan.setup, plan.held
-  others = sum(held[name] for name in (*step_programs.STATE, 'engine params'))
-  left = round(plan.slices.chip.hbm_gib * 2**30) - others
-  sampling = [r for r in plan.programs if r.phase == step_programs.ROLLOUT]
+  beside = (*step_programs.STATE, 'engine params', 'prefix')
+  left = round(plan.slices.chip.hbm_gib * 2**30)
+  left -= sum(held[name] for name in beside)
+  # There are no slots yet while the policy moves.
+  sampling = [
+    report
+    for report in plan.programs
+    if report.phase == step_programs.ROLLOUT
+    and report.name not in step_programs.MOVING
+  ]
   needs = [r.memory.temporary for r in sampling if r.memory is not None]
   # Of a program that was refused nothing is known.
   whole = needs and len(needs) == len(sampling)
@@ -172,8 +181,8 @@ def cache_room(plan: Plan) -> Room:
     return Room(left, int(left / slot_bytes), None)
   pages_bytes = job_shapes.device_bytes(job_shapes.slots(setup).cache.pages)
   page_bytes = pages_bytes / limits_lib.shard_pages(limits, shards)
-  pages = int((left - (held['slots'] - pages_bytes)) / page_bytes)
-  return Room(left, pages // limits_lib.row_pages(limits), max(0, pages))
+  pages = max(0, int((left - (held['slots'] - pages_bytes)) / page_bytes))
+  return Room(left, pages // limits_lib.row_pages(limits), pages)
 
 
 def live_slots(setup: job_shapes.Setup, lengths: workload.Lengths) -> int:
@@ -205,22 +214,29 @@ def _phases(
       if program.phase != name:
         continue
       beside = {key: held[key] for key in program.beside if held[key]}
-      own: dict[str, Any] = {
-        'arguments': job_shapes.device_bytes(
-          (program.args, dict(program.kwargs))
-        )
-      }
-      if report.memory is not None:
-        own = {
-          'arguments': report.memory.arguments,
-          'results': report.memory.results - report.memory.aliased,
-          'temporaries': report.memory.temporary,
-        }
-      elif report.fault is not None and report.fault.needed_bytes:
-        own = {'program': report.fault.needed_bytes}
+      own = _own(program, report)
       total = sum(beside.values()) + sum(own.values())
       if most is None or total > most.bytes:
         most = Phase(name, program.name, total, beside | own, limit)
     if most is not None:
       found.append(most)
   return tuple(found)
+
+
+def _own(
+  program: step_programs.Program, report: analysis.Report
+) -> dict[str, int]:
+  """Returns what a device holds for a program itself, as far as is known."""
+  if report.memory is not None:
+    return {
+      'arguments': report.memory.arguments,
+      'results': report.memory.results - report.memory.aliased,
+      'temporaries': report.memory.temporary,
+    }
+  needed = report.fault.needed_bytes if report.fault is not None else None
+  if needed is not None and not report.fault.is_of_temporaries:
+    return {'program': needed}
+  own = {
+    'arguments': job_shapes.device_bytes((program.args, dict(program.kwargs)))
+  }
+  return own | ({} if needed is None else {'temporaries': needed})

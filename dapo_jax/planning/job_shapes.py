@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.model import decoder
@@ -110,22 +110,25 @@ def setup(
 def held_bytes(s: Setup) -> dict[str, int]:
   """Returns what a device holds of each thing that outlives a program, [B].
 
-  'params' and 'moments' of the policy as it is trained, 'critic' (a state of
-  its own), 'reference', 'engine params', 'slots', and 'rows': all minibatches
-  of a step, with what is known of their tokens.
+  'params' and 'moments' of the policy as it is trained, 'critic' and 'critic
+  moments' of a critic of its own, 'reference', 'engine params', 'slots',
+  'prefix' (of the longest prompt that waits for slots), and 'rows': all
+  minibatches of a step, with what is known of their tokens.
   """
   state = update_programs.abstract_state(s.learning)
-  config = s.config
+  critic, config = state.critic, s.config
   minibatches = config.rollout.prompts_per_step / (
     config.learner.minibatch_prompts
   )
   return {
     'params': device_bytes(state.params),
     'moments': device_bytes(state.opt_state),
-    'critic': device_bytes(state.critic),
+    'critic': device_bytes(critic and critic.params),
+    'critic moments': device_bytes(critic and critic.opt_state),
     'reference': device_bytes(policy_params(s)) if has_reference(s) else 0,
     'engine params': device_bytes(engine_params(s)),
     'slots': device_bytes(slots(s)),
+    'prefix': device_bytes(prefix(s, s.limits.prompt_tokens)),
     'rows': round(minibatches * device_bytes((rows(s), experience(s)))),
   }
 
@@ -174,6 +177,24 @@ def engine_params(s: Setup) -> Any:
 def slots(s: Setup) -> decode.DecodeState:
   """Returns the slots of an engine."""
   return sampling_programs.state_shapes(s.model, s.limits, s.engine_mesh)
+
+
+def prefix(s: Setup, prompt_tokens: int) -> decode.Prefix:
+  """Returns a prefilled prompt, its heads split as prefilling leaves them."""
+  bucket = limits_lib.bucket_tokens(prompt_tokens)
+  scalar = jax.ShapeDtypeStruct((), jnp.int32)
+  with jax.set_mesh(s.engine_mesh):
+    found = jax.eval_shape(
+      s.sampling.prefill,
+      engine_params(s),
+      jax.ShapeDtypeStruct((bucket,), jnp.int32),
+      scalar,
+    )
+  if found.k.shape[2] % s.engine_mesh.shape['tensor']:
+    return found
+  where = NamedSharding(s.engine_mesh, PartitionSpec(None, None, 'tensor'))
+  k, v = placed((found.k, found.v), (where, where))
+  return found._replace(k=k, v=v)
 
 
 def policy_params(s: Setup) -> Any:

@@ -63,7 +63,10 @@ def as_json(plan: job_plan.Plan) -> dict[str, Any]:
     'times_s': {
       'rollout': _range(time.rollout),
       'update': _range(time.update),
-      **{name: _range(one) for name, one in time.programs.items()},
+    },
+    # All runs of each in a rollout step.
+    'program_times_s': {
+      name: _range(one) for name, one in time.programs.items()
     },
     'update_mfu_frac': time.update_mfu,
     'sampled_tokens_per_chip_s': time.sampled_tokens_per_chip_s,

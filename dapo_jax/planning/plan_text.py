@@ -44,7 +44,7 @@ def _head(plan: job_plan.Plan) -> str:
   return '\n'.join(
     [
       f'{name} ({params / 1e9:.2f} B parameters) on {many}{slices.name} '
-      f'({slices.cloud_name}): {slices.chips} chips of '
+      f'({slices.cloud_name}): {_several(slices.chips, "chip")} of '
       f'{slices.chip.hbm_gib} GiB, {_several(slices.hosts, "host")}',
       f'update   mesh {mesh}; attention {setup.attention}, remat '
       f'{c.model.remat}; micro-batches of {rows} rows of {row_tokens:,} tokens',
@@ -57,9 +57,10 @@ def _head(plan: job_plan.Plan) -> str:
 
 def _memory(plan: job_plan.Plan) -> str:
   """Returns what programs take and what phases hold."""
-  lines = ['Memory of a chip, GiB', '']
+  lines = ['Memory of a chip, GiB']
   wide = max(len(report.name) for report in plan.programs)
-  if any(report.memory for report in plan.programs):
+  if any(report.memory or report.fault for report in plan.programs):
+    lines.append('')
     lines.append(
       f'  {"program":{wide}}  arguments  results  aliased  temporary'
       '  host  compiled in'
@@ -122,12 +123,13 @@ def _work(plan: job_plan.Plan) -> str:
   """Returns what the programs compute, against what a model needs."""
   lines = ['FLOPs of a chip, TF, counted in the jaxpr with all trips', '']
   for report in plan.programs:
-    for number, loop in enumerate(report.loops, 1):
+    for number, loop in enumerate(('once', *report.loops)):
       products = report.work.matmul_flops[number] / _TF
       kernels = report.work.attention_flops[number] / _TF
       if products:
+        where = loop if loop == 'once' else f'one of its {loop}'
         lines.append(
-          f'  {report.name}, one of its {loop}: products {products:.4g}'
+          f'  {report.name}, {where}: products {products:.4g}'
           + (f', attention kernels {kernels:.4g}' if kernels else '')
         )
   ratio = flops_ratio(plan)
@@ -214,7 +216,8 @@ def _times(plan: job_plan.Plan) -> str:
   cheap, dear = step_time.chip_hours(plan, time)
   lines += [
     f'  updates a day {low:,.0f} to {high:,.0f}',
-    f'  {config.train.steps} rollout steps take {cheap:,.0f} to {dear:,.0f} '
+    f'  {config.train.steps} rollout steps take {_three(cheap)} to '
+    f'{_three(dear)} '
     'chip-hours, without evaluations, checkpoints and compilation',
     f'  {_advice(plan, time)}',
   ]
@@ -227,12 +230,17 @@ def _advice(plan: job_plan.Plan, time: step_time.StepTime) -> str:
   if slower is None:
     return 'neither phase takes clearly longer: more chips help both'
   if slower == step_programs.UPDATE:
-    return 'the update takes longer: a policy that recomputes less helps it'
-  tail = plan.lengths.longest_tokens / plan.sampling.steps
+    return (
+      'the update takes longer: more chips help it, or a policy that '
+      'recomputes less'
+    )
+  # Every round waits for its longest.
+  longest = plan.lengths.longest_tokens * plan.sampling.rounds
+  tail = longest / plan.sampling.steps
   if tail > 0.5:
     return (
-      'the rollout takes longer, and the longest response is '
-      f'{tail:.0%} of its steps: more chips would wait for it too'
+      'the rollout takes longer, and the longest responses of its rounds are '
+      f'{tail:.0%} of its steps: more chips would wait for them too'
     )
   return 'the rollout takes longer: more slots or chips help it'
 

@@ -26,9 +26,9 @@ from dapo_jax.training import (
 
 ROLLOUT, UPDATE = 'rollout', 'update'
 # What is held whatever is done.
-STATE = ('params', 'moments', 'critic', 'reference')
+STATE = ('params', 'moments', 'critic', 'critic moments', 'reference')
 MOVING = ('policy in the type of sampling', 'policy to the engines')
-DECODE = 'decode chunk'
+PREFILL, DECODE = 'prefill', 'decode chunk'
 INSERTED = insertion.WIDTHS[-1]
 INSERTION = f'insertion of {INSERTED} slots'
 
@@ -68,7 +68,8 @@ def update_phase(s: job_shapes.Setup) -> list[Program]:
   rows, known = job_shapes.rows(s), job_shapes.experience(s)
   count, rate = _scalar(s.mesh, jnp.int32), _scalar(s.mesh, jnp.float32)
   loops = row_loops(s.config)
-  policy, rest = ('params', 'moments'), ('critic', 'reference', 'rows')
+  policy, critics = ('params', 'moments'), ('critic', 'critic moments')
+  rest = (*critics, 'reference', 'rows')
 
   def one(name: str, jitted: Callable, *args: Any, beside: Sequence[str]):
     # Rows are counted once: an argument's share of them is small.
@@ -93,17 +94,28 @@ def update_phase(s: job_shapes.Setup) -> list[Program]:
         job_shapes.policy_params(s),
         rows,
         count,
-        beside=(*policy, 'critic', 'rows'),
+        beside=(*policy, *critics, 'rows'),
       )
     )
   if critic is not None:
-    valued = state.params if critic.shares else state.critic.params
+    # Of all that is held its argument is not beside it.
+    own = 'params' if critic.shares else 'critic'
     found.append(
-      one('values', critic.values, valued, rows, count, beside=(*policy, *rest))
+      one(
+        'values',
+        critic.values,
+        state.params if critic.shares else state.critic.params,
+        rows,
+        count,
+        beside=[name for name in (*policy, *rest) if name != own],
+      )
     )
-  own = state._replace(critic=None)
+  actor = state._replace(critic=None)
   found.append(
-    one('update', s.learning.update, own, rows, known, count, rate, beside=rest)
+    one(
+      *('update', s.learning.update, actor, rows, known, count, rate),
+      beside=rest,
+    )
   )
   if critic is not None and not critic.shares:
     found.append(
@@ -123,7 +135,7 @@ def update_phase(s: job_shapes.Setup) -> list[Program]:
 
 def prefill_name(prompt_tokens: int) -> str:
   """Returns the name of the program that prefills a prompt."""
-  return f'prefill of {limits_lib.bucket_tokens(prompt_tokens)} tokens'
+  return f'{PREFILL} of {limits_lib.bucket_tokens(prompt_tokens)} tokens'
 
 
 def row_loops(config: FrozenConfigDict) -> tuple[str, ...]:
@@ -152,8 +164,7 @@ def _rollout(
     )._replace(sharing=s.engine_mesh.shape['tensor'])
     for bucket in buckets
   ]
-  with jax.set_mesh(s.engine_mesh):
-    prefix = jax.eval_shape(prefills[-1].jitted, *prefills[-1].args)
+  prefix = job_shapes.prefix(s, buckets[-1])
   sizes = limits_lib.pool_sizes(
     s.limits, s.engine_mesh.shape[mesh_lib.SLOT_AXIS]
   )
@@ -179,7 +190,7 @@ def _rollout(
         'attend_blocks': _blocks(s),
       },
       ('steps',),
-      STATE,
+      (*STATE, 'prefix'),
     ),
   ]
 
@@ -200,7 +211,7 @@ def _moving(s: job_shapes.Setup) -> list[Program]:
       {},
       s.mesh,
       (),
-      ('moments', 'critic', 'reference'),
+      tuple(name for name in STATE if name != 'params'),
     ),
     Program(
       MOVING[1],

@@ -14,8 +14,8 @@ from dapo_jax.planning import (
 )
 
 _DAY_S = 86_400
-# The ends of a range are near each other, or else it is not said which phase
-# takes longer.
+# A phase takes longer where the middle of its range is so many times that of
+# the other; between, it is not said.
 _CLEAR = 1.5
 
 
@@ -120,10 +120,18 @@ def _run(plan: job_plan.Plan, report: analysis.Report) -> estimate.Range:
     return one.times(float(count))
   if report.name == step_programs.DECODE:
     return _decode(plan, report)
-  # All loops of a rollout but the steps: parts of a prompt.
+  # All loops of a rollout but the steps: parts of a prompt, each of which reads
+  # all weights. What is sent or inserted reads little.
   part_tokens = plan.setup.limits.prefill_tokens
   parts = float(math.ceil(plan.lengths.prompt_tokens / part_tokens))
-  one = estimate.seconds(report.work, (parts,) * len(report.loops), chip)
+  is_prefill = report.name.startswith(step_programs.PREFILL)
+  weights_bytes = plan.held['engine params'] * parts if is_prefill else 0.0
+  one = estimate.seconds(
+    report.work,
+    (parts,) * len(report.loops),
+    chip,
+    weights_bytes=weights_bytes,
+  )
   return one.times(_rollout_runs(plan, report.name))
 
 

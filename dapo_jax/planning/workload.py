@@ -9,7 +9,7 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +40,8 @@ class Sampling(NamedTuple):
 
   prompts: float
   responses: int
-  steps: int  # decode steps until the last response ends
+  rounds: int  # of drawing, one after the other
+  steps: int  # decode steps until the last response of every round ends
   live_slots: float  # mean over the steps
   response_tokens: int
   # Sum over all tokens of how many tokens each attends to.
@@ -60,11 +61,22 @@ class Learning(NamedTuple):
 
 
 def of_config(config: FrozenConfigDict) -> Lengths:
-  """Returns the lengths that the section `plan` describes."""
+  """Returns the lengths that the section `plan` describes.
+
+  Raises:
+    ValueError: a mean is more than the longest.
+  """
   longest = config.rollout.max_response_tokens
   c = config.plan
   mean = c.response_tokens_mean or _MEAN_FRAC * longest
   prompt = c.prompt_tokens_mean or _MEAN_FRAC * config.data.max_prompt_tokens
+  most = config.data.max_prompt_tokens
+  if prompt > most:
+    raise ValueError(
+      f'plan.prompt_tokens_mean ({prompt}) must be at most '
+      f'data.max_prompt_tokens ({most}); change '
+      '--config.plan.prompt_tokens_mean'
+    )
   return Lengths(
     prompt_tokens=max(1, round(prompt)),
     response_tokens=mean,
@@ -74,9 +86,7 @@ def of_config(config: FrozenConfigDict) -> Lengths:
   )
 
 
-def of_metrics(
-  file: str, lengths: Lengths, *, last: int = 20
-) -> tuple[Lengths, Mapping[str, float]]:
+def of_metrics(file: str, lengths: Lengths, *, last: int = 20) -> Lengths:
   """Returns the lengths of a run, as its newest steps have them.
 
   Args:
@@ -85,36 +95,55 @@ def of_metrics(
       here: prompts and the spread.
     last: so many steps are looked at.
 
-  Returns:
-    The lengths, and the means that were read, by the metrics' names.
-
   Raises:
-    ValueError: there is no such file, or no step in it.
+    ValueError: there is no such file, it is none of metrics, or no step is in
+      it.
   """
   path = pathlib.Path(file)
   if not path.is_file():
     raise ValueError(
       f'--metrics ({file}) must be the metrics.jsonl of a run: there is none'
     )
-  rows = [json.loads(line) for line in path.read_text().splitlines() if line]
   names = ('response/length_mean_tokens', 'filter/kept_frac')
-  rows = [row for row in rows if names[0] in row][-last:]
+  rows = [row for row in _rows(path) if _number(row, names[0]) > 0][-last:]
   if not rows:
     raise ValueError(f'--metrics ({file}) has no step with {names[0]}')
-  found = {
-    name: statistics.mean(row[name] for row in rows if name in row)
-    for name in names
-    if any(name in row for row in rows)
-  }
+  found = {}
+  for name in names:
+    numbers = [_number(row, name) for row in rows]
+    numbers = [number for number in numbers if math.isfinite(number)]
+    if numbers:
+      found[name] = statistics.mean(numbers)
   kept = found.get(names[1], lengths.kept_frac)
-  return (
-    lengths._replace(
-      response_tokens=found[names[0]],
-      # Of nothing kept no number of rounds would be enough.
-      kept_frac=max(kept, 0.01),
-    ),
-    found,
+  return lengths._replace(
+    response_tokens=found[names[0]],
+    # Of nothing kept no number of rounds would be enough.
+    kept_frac=max(kept, 0.01),
   )
+
+
+def _rows(path: pathlib.Path) -> Iterator[Mapping]:
+  """Yields the lines of a file of metrics; the last may be half written."""
+  lines = path.read_bytes().splitlines()
+  for number, line in enumerate(lines, 1):
+    try:
+      row = json.loads(line)
+    except ValueError as error:  # of JSON, or of UTF-8
+      if number == len(lines) > 1:
+        return
+      raise ValueError(
+        f'--metrics ({path}) must be the metrics.jsonl of a run; line {number} '
+        f'is not JSON: {error}'
+      ) from error
+    if isinstance(row, dict):
+      yield row
+
+
+def _number(row: Mapping, name: str) -> float:
+  """Returns a finite number of a row, NaN where it has none."""
+  value = row.get(name)
+  is_number = isinstance(value, int | float) and math.isfinite(value)
+  return float(value) if is_number else math.nan
 
 
 def draw(lengths: Lengths, count: int) -> Int[np.ndarray, ' n']:
@@ -130,6 +159,7 @@ def sampling(
   *,
   engines: int,
   slots: int,
+  window_tokens: int | None = None,
 ) -> Sampling:
   """Returns the work of one engine.
 
@@ -138,6 +168,7 @@ def sampling(
     lengths: of prompts and responses.
     engines: that share a step's prompts.
     slots: rows that an engine decodes at a time.
+    window_tokens: how many tokens one attends to; None = all before it.
   """
   c = config.rollout
   round_prompts = c.prompts_per_step
@@ -147,17 +178,22 @@ def sampling(
     # Rounds are whole; a little less than all is all of it.
     kept = round_prompts * lengths.kept_frac
     rounds = max(1, math.ceil(c.prompts_per_step / kept - 1e-6))
-  prompts = rounds * round_prompts / engines
-  count = math.ceil(prompts * c.responses_per_prompt)
-  tokens = draw(lengths, count)
-  steps = _last_end(tokens.tolist(), max(1, slots))
+    rounds = min(rounds, config.filter.max_rounds)
+  # A round ends with its last response: only then is it known whether there
+  # is another one.
+  round_count = math.ceil(round_prompts / engines * c.responses_per_prompt)
+  tokens = draw(lengths, rounds * round_count)
+  steps = sum(
+    _last_end(part.tolist(), max(1, slots)) for part in np.split(tokens, rounds)
+  )
   return Sampling(
-    prompts=prompts,
-    responses=count,
+    prompts=rounds * round_prompts / engines,
+    responses=len(tokens),
+    rounds=rounds,
     steps=steps,
     live_slots=float(tokens.sum()) / steps,
     response_tokens=int(tokens.sum()),
-    attended_tokens=_attended(tokens, lengths.prompt_tokens),
+    attended_tokens=_attended(tokens, lengths.prompt_tokens, window_tokens),
   )
 
 
@@ -168,8 +204,17 @@ def learning(
   row_tokens: int,
   micro_batch_rows: int,
   share_prompts: bool,
+  window_tokens: int | None = None,
 ) -> Learning:
   """Returns the work of a step's updates: the plans that a run would make.
+
+  Args:
+    config: the run's.
+    lengths: of prompts and responses.
+    row_tokens: of a packed row.
+    micro_batch_rows: rows that are computed at a time.
+    share_prompts: whether a prompt's responses have one copy of it in a row.
+    window_tokens: how many tokens one attends to; None = all before it.
 
   Raises:
     ValueError: a response is longer than a row.
@@ -200,8 +245,9 @@ def learning(
     ),
     real_tokens=statistics.fmean(plan.real_tokens for plan in plans),
     row_tokens=statistics.fmean(plan.row_tokens for plan in plans),
-    attended_tokens=_attended(tokens, lengths.prompt_tokens) / _PLANNED
-    + size * group * lengths.prompt_tokens**2 / 2,
+    attended_tokens=_attended(tokens, lengths.prompt_tokens, window_tokens)
+    / _PLANNED
+    + size * group * _attended(lengths.prompt_tokens, 0, window_tokens),
   )
 
 
@@ -224,7 +270,22 @@ def _last_end(tokens: Sequence[int], slots: int) -> int:
   return max(ends)
 
 
-def _attended(tokens: Int[np.ndarray, '*_'], prompt_tokens: int) -> float:
-  """Returns the sum over response tokens of the tokens each attends to."""
-  n = tokens.astype(float)
-  return float((n * prompt_tokens + n * (n + 1) / 2).sum())
+def _attended(
+  tokens: Int[np.ndarray, '*_'] | int,
+  begin_tokens: int,
+  window_tokens: int | None,
+) -> float:
+  """Returns the sum over tokens of the tokens each attends to, itself included.
+
+  Args:
+    tokens: how many there are, of each row.
+    begin_tokens: that are before them.
+    window_tokens: the most that one attends to; None = all.
+  """
+  n = np.asarray(tokens, float)
+  # Of each row, tokens that attend to all before them.
+  whole = n
+  if window_tokens is not None:
+    whole = np.clip(window_tokens - begin_tokens, 0, n)
+  found = whole * begin_tokens + whole * (whole + 1) / 2
+  return float((found + (n - whole) * (window_tokens or 0)).sum())
