@@ -123,7 +123,8 @@ def _line(model: str, plan: Mapping[str, Any], flags: Sequence[str]) -> str:
   short = ' '.join(flag.removeprefix('--config.') for flag in flags)
   pair = lambda times: f'{times[0]:.0f}..{times[1]:.0f}'
   return (
-    f'{model:6}{plan["cloud_name"]:15}{plan["chips_count"]:6d}  '
+    f'{model:6}{plan["cloud_name"] + "*" * bool(plan["doubt"]):15}'
+    f'{plan["chips_count"]:6d}  '
     f'{phases["rollout"]["total_gib"]:8.1f}{phases["update"]["total_gib"]:8.1f}'
     f'  {phases["update"]["limit_gib"]:7.2f}  {pair(times["rollout"]):>13}'
     f'{pair(times["update"]):>13}  {f"{worst:.0%}..{best:.0%}":>9}  '

@@ -12,6 +12,7 @@ from dapo_jax.planning import (
   plan_text,
   step_time,
   sweep,
+  topology,
 )
 
 _GIB = 2**30
@@ -40,6 +41,7 @@ def as_json(plan: job_plan.Plan) -> dict[str, Any]:
     'cache': setup.limits.cache,
     'rows_shape': list(setup.rows_shape),
     'fits': plan.fits,
+    'doubt': topology.doubt(slices, setup.engine_mesh.size),
     'phases': {
       phase.name: {
         'most_in': phase.program,
