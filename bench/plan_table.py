@@ -4,8 +4,9 @@
 
 A line is what `dapo-jax plan --json` says with the flags that stand in it: the
 update's heads over as many chips as there are key heads, at most eight; the
-engine that `dapo-jax plan --sweep` ranks first. `smallest` looks for the
-smallest slice of any generation that the job fits in, from 4 chips on. What the
+engine that `dapo-jax plan --sweep` ranks first; the policy that recomputes least
+of those that fit. `smallest` looks for the smallest slice of any generation that
+the job fits in where everything is recomputed, from 4 chips on. What the
 compiler said is kept, so a second run is quick.
 """
 
@@ -27,6 +28,8 @@ _CONFIGS = {
   '32b': 'configs/dapo_qwen2p5_32b.py',
 }
 _KV_HEADS = {'1.5b': 2, '3b': 2, '7b': 4, '14b': 8, '32b': 8}
+# What recomputes least first.
+_REMATS = ('dots', 'attention', 'full', 'offload')
 _SLICES = ('v5p-256', 'v6e-256', 'v5litepod-256', 'smallest')
 # From the smallest on; of as many chips, those with less memory first.
 _ASCENDING = (
@@ -50,26 +53,28 @@ def main() -> None:
   print(_COLUMNS, flush=True)
   for model in args.models.split(','):
     for name in args.slices.split(','):
-      names = _ASCENDING if name == 'smallest' else (name,)
-      plan, flags = _first_that_fits(model, names)
+      if name == 'smallest':
+        plan, flags = _first_that_fits(model, _ASCENDING, ('full', 'offload'))
+      else:
+        plan, flags = _first_that_fits(model, (name,), _REMATS)
       print(_line(model, plan, flags), flush=True)
 
 
 def _first_that_fits(
-  model: str, names: Sequence[str]
+  model: str, names: Sequence[str], remats: Sequence[str]
 ) -> tuple[Mapping[str, Any], Sequence[str]]:
   """Returns the plan of the first slice in which it fits, else of the last."""
   plan, flags = {}, []
   for name in names:
-    for flags in _flags(model, name):
+    for flags in _flags(model, name, remats):
       plan = _plan(model, name, flags)
       if plan.get('fits'):
         return plan, flags
   return plan, flags
 
 
-def _flags(model: str, name: str) -> Iterator[list[str]]:
-  """Yields what a plan may be asked with, what recomputes least first.
+def _flags(model: str, name: str, remats: Sequence[str]) -> Iterator[list[str]]:
+  """Yields what a plan may be asked with, for one policy after the other.
 
   Nothing where what is held alone does not fit.
   """
@@ -88,12 +93,10 @@ def _flags(model: str, name: str) -> Iterator[list[str]]:
     for key, value in best['flags'].items()
     if value is not None
   ]
-  remats = ['dots', 'attention', 'full', 'offload']
-  if model == '32b' and not name.startswith('v5p'):
-    # Products of 64 layers and 22,528 tokens are 37 GB, over 8 chips.
-    remats.remove('dots')
   for remat in remats:
-    yield [*update, *engine, f'--config.model.remat={remat}']
+    # Products of 64 layers and 22,528 tokens are 37 GB, over 8 chips.
+    if (model, remat) != ('32b', 'dots') or name.startswith('v5p'):
+      yield [*update, *engine, f'--config.model.remat={remat}']
 
 
 def _plan(model: str, name: str, flags: Sequence[str]) -> Mapping[str, Any]:
