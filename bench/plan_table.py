@@ -4,10 +4,10 @@
 
 A line is what `dapo-jax plan --json` says with the flags that stand in it: the
 update's heads over as many chips as there are key heads, at most eight; the
-engine that `dapo-jax plan --sweep` ranks first; the policy that recomputes least
-of those that fit. `smallest` looks for the smallest slice of any generation that
-the job fits in where everything is recomputed, from 4 chips on. What the
-compiler said is kept, so a second run is quick.
+engine that `dapo-jax plan --sweep` ranks first; of the policies that fit, the
+one that recomputes least. `smallest` looks for the smallest slice of any
+generation, from 4 chips on, in which the job fits with everything recomputed.
+What the compiler said is kept, so a second run is quick.
 """
 
 import argparse
