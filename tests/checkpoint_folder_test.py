@@ -210,6 +210,16 @@ class ReasonTest(absltest.TestCase):
     except RuntimeError as error:
       self.assertEqual(checkpoint_folder.reason(error), 'no room')
 
+  def test_of_a_long_one_what_the_system_says_is_kept(self):
+    text = f'a{" b" * 200} [OS error 27: EFBIG File too large] {"c " * 200}end'
+    found = checkpoint_folder.reason(ValueError(text))
+    self.assertIn(' ... File too large ... ', found)
+    self.assertEndsWith(found, 'c end')
+    # Once, where an end has it already.
+    text = f'{"a " * 300} File too large'
+    found = checkpoint_folder.reason(ValueError(text))
+    self.assertEqual(found.count('File too large'), 1)
+
   def test_of_a_long_one_the_ends_are_kept(self):
     found = checkpoint_folder.reason(ValueError('a' * 500 + ' disk full'))
     self.assertStartsWith(found, 'a' * 100 + ' ... ')

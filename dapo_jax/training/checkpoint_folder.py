@@ -5,6 +5,7 @@ Orbax is in it: on a disk it gets its name after that, in a bucket before.
 """
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -162,6 +163,20 @@ def prepare_together(
     )
 
 
+# What the system says of a file that it refuses.
+_SYSTEM_WORDS = [
+  os.strerror(code)
+  for code in (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EIO,
+  )
+]
+
+
 def unusable(folder: epath.Path, error: Exception) -> str:
   """Returns what is said of a folder that cannot be used."""
   return (
@@ -175,8 +190,13 @@ def reason(error: BaseException) -> str:
   while error.__cause__ is not None:
     error = error.__cause__
   text = ' '.join(str(error).split()) or type(error).__name__
-  # What it is about stands at its beginning, the cause at its end.
-  return text if len(text) <= 400 else f'{text[:100]} ... {text[-300:]}'
+  if len(text) <= 400:
+    return text
+  # What it is about stands at its beginning, the cause at its end, or what the
+  # system says of a file somewhere between.
+  begin, end = text[:100], text[-300:]
+  found = (w for w in _SYSTEM_WORDS if w in text and w not in begin + end)
+  return ' ... '.join([begin, *list(found)[:1], end])
 
 
 def _check_name(path: epath.Path) -> None:
