@@ -105,8 +105,10 @@ class LogprobsTest(parameterized.TestCase):
       '--config.sampler.cache_gib=2',
       wanted=('old log-probs',),
     )
-    # Of a row of 22,528 tokens they would be 12.8 GiB / 4 on a chip.
-    self.assertLess(plan.programs[0].memory.temporary, 2.5 * _GIB)
+    # Rows are on all chips of a host, or on half of them: the weights in the
+    # products' type are there at once, 14.2 GiB / 4. The logits of a row of
+    # 22,528 tokens would be another 12.8 GiB / 4.
+    self.assertLess(plan.programs[0].memory.temporary, (14.2 / 4 + 1.5) * _GIB)
 
 
 @pytest.mark.slow
