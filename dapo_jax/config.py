@@ -62,15 +62,14 @@ def parse(
   args: Sequence[str],
   flag_values: flags.FlagValues,
   *,
-  unneeded: Sequence[str] = (),
+  reads_problems: bool = True,
 ) -> tuple[ml_collections.FrozenConfigDict, list[str]]:
   """Returns the configuration that a command line asks for, and what is left.
 
   Args:
     args: the arguments after the command's name.
     flag_values: the command's other flags; they are set from `args`.
-    unneeded: keys that name a file which this command does not read: they may
-      stay '', and say so then.
+    reads_problems: whether the command does; else none have to be named.
 
   Returns:
     The configuration, checked and frozen, and the arguments that are no flags.
@@ -88,11 +87,17 @@ def parse(
   config = _read_file(file, flag_values)
   for path, text in overrides:
     _override(config, path, text)
-  for path in unneeded:
-    if not config[path]:
-      config.update_from_flattened_dict({path: f'no {path} is needed'})
+  if not reads_problems:
+    _name_problems(config)
   config_rules.validate(config)
   return ml_collections.FrozenConfigDict(config), rest
+
+
+def _name_problems(config: ml_collections.ConfigDict) -> None:
+  """Names problems that nobody reads where none are named."""
+  if not config.data.source and not config.data.mixture:
+    config.data.source = 'no data.source is needed'
+  config.eval.source = config.eval.source or 'no eval.source is needed'
 
 
 def parse_flags(

@@ -17,8 +17,6 @@ from dapo_jax import config as config_lib
 USAGE = 'dapo-jax plan --config=FILE --topology=SLICE [FLAGS]'
 # Goes on under the first line of a flag's help, see `main`.
 _NEXT_LINE = '\n' + 22 * ' '
-# Files that a plan does not read.
-_UNNEEDED = ('data.source', 'eval.source')
 
 
 def define(flag_values: flags.FlagValues) -> None:
@@ -53,7 +51,7 @@ def define(flag_values: flags.FlagValues) -> None:
 
 def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
   """Prints a plan; returns 0 where it fits, else 1."""
-  config, rest = config_lib.parse(args, flag_values, unneeded=_UNNEEDED)
+  config, rest = config_lib.parse(args, flag_values, reads_problems=False)
   if rest:
     raise config_lib.ConfigError(f'unexpected argument {rest[0]!r}')
   if not flag_values.topology:

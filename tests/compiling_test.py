@@ -4,9 +4,19 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import pytest
 from absl.testing import absltest, parameterized
+from jax.experimental import pallas as pl
+from jax.sharding import PartitionSpec
 
-from dapo_jax.planning import compiling
+import absent_tpus
+from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.planning import compiling, step_programs, topology
+
+setUpModule = absent_tpus.forget_cache
+tearDownModule = absent_tpus.keep_cache
 
 
 class FaultTest(parameterized.TestCase):
@@ -41,6 +51,44 @@ class FaultTest(parameterized.TestCase):
   def test_a_long_message_is_cut(self):
     text = compiling.fault_of('word ' * 1000).text
     self.assertLess(len(text), 310)
+
+
+class RealTest(absltest.TestCase):
+  """What libtpu says of a kernel that is too large."""
+
+  def test_a_core_is_told_from_a_chip(self):
+    pytest.importorskip('libtpu')
+    devices = topology.devices(topology.parse('v5e:1x1'))
+    mesh = mesh_lib.engine_mesh(devices, tensor=1)
+    # 64 MiB in and out, which a chip has, and a core has not.
+    shape = jax.ShapeDtypeStruct(
+      (4096, 4096), jnp.float32, sharding=mesh_lib.replicated(mesh)
+    )
+
+    def copy(here, there):
+      there[...] = here[...] + 1
+
+    program = step_programs.Program(
+      name='copy',
+      phase=step_programs.UPDATE,
+      jitted=jax.jit(
+        jax.shard_map(
+          pl.pallas_call(copy, out_shape=shape),
+          mesh=mesh,
+          in_specs=PartitionSpec(),
+          out_specs=PartitionSpec(),
+          check_vma=False,
+        )
+      ),
+      args=(shape,),
+      kwargs={},
+      mesh=mesh,
+      loops=(),
+      beside=(),
+    )
+    lowered = compiling.lower(program, compiling.trace(program))
+    found = compiling.compile_lowered(program, lowered)
+    self.assertEqual(found.fault.kind, 'vmem', found.fault)
 
 
 class QuietTest(absltest.TestCase):

@@ -99,8 +99,12 @@ class PagesTest(absltest.TestCase):
     slots_only = self._plan({}).held['slots'] - 8 * 8 * 2 * 2 * 8 * 4
     plan = self._plan({'sampler.cache_gib': (slots_only + pages) / _GIB})
     self.assertLess(plan.setup.limits.pages, 11)
-    live = job_plan.live_slots(plan.setup, plan.lengths)
-    self.assertLessEqual(live, plan.setup.limits.slots)
+    # 8 pages of 8 tokens on each of two shards; a row has 24 tokens before it
+    # begins and at most 8 more.
+    self.assertEqual(plan.setup.limits.pages, 8)
+    long = plan.lengths._replace(prompt_tokens=24)
+    live = job_plan.live_slots(plan.setup, long)
+    self.assertEqual(live, 128 // 25)
     whole = self._plan({})
     self.assertEqual(job_plan.live_slots(whole.setup, whole.lengths), 8)
 

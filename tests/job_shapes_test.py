@@ -6,6 +6,7 @@ from absl.testing import absltest
 
 import planned
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.planning import job_shapes, model_shapes
 
 _GAE = {'advantage.estimator': 'gae', 'critic.shares_layers': False}
@@ -55,7 +56,7 @@ class HeldTest(absltest.TestCase):
       jnp.bfloat16,
       sharding=mesh_lib.row_sharding(mesh, leading_axes=1),
     )
-    self.assertEqual(job_shapes.device_bytes(rows), 3 * 2 * 5 * 2)
+    self.assertEqual(placement.device_bytes(rows), 3 * 2 * 5 * 2)
 
 
 class CacheTest(absltest.TestCase):

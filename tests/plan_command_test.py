@@ -58,6 +58,15 @@ class PlanTest(absltest.TestCase):
     self.assertEqual(found.returncode, 0)
     self.assertIn('32 engines of 4 chips', found.stdout)
 
+  def test_a_mixture_of_problems_is_not_read_either(self):
+    found = _plan(
+      *tiny_run.flags({'data.source': ''}),
+      "--config.data.mixture=(('nowhere.jsonl', 3), ('task:gcd', 1))",
+      '--topology=v5e:2x2',
+      '--fast',
+    )
+    self.assertEqual((found.returncode, found.stderr), (0, ''))
+
   def test_what_does_not_fit_is_status_1_and_says_what_would(self):
     found = _plan(
       '--config=configs/dapo_qwen2p5_32b.py',

@@ -6,6 +6,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import planned
+from dapo_jax.parallel import placement
 from dapo_jax.planning import (
   compiling,
   job_shapes,
@@ -64,7 +65,7 @@ class ProgramsTest(parameterized.TestCase):
     spare = held['rows'] + 64
     for program in step_programs.update_phase(setup):
       beside = sum(held[name] for name in program.beside if name != 'rows')
-      own = job_shapes.device_bytes((program.args, dict(program.kwargs)))
+      own = placement.device_bytes((program.args, dict(program.kwargs)))
       with self.subTest(program.name):
         self.assertBetween(beside + own, state, state + spare)
 

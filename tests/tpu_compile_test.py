@@ -286,17 +286,12 @@ def _abstract_update(topology, *, remat, tokens):
   field = lambda dtype: jax.ShapeDtypeStruct(
     (2, 4, tokens), dtype, sharding=rows
   )
-  floats = ('is_response', 'token_weight', 'logp_sampler')
-  kinds = [
-    jnp.float32 if name in floats else jnp.int32
-    for name in packing.Rows._fields
-  ]
   scalar = lambda dtype: jax.ShapeDtypeStruct(
     (), dtype, sharding=mesh_lib.replicated(mesh)
   )
   return step, (
     update.abstract_state(model, chain, shardings),
-    packing.Rows(*map(field, kinds)),
+    packing.Rows(*map(field, packing.ROW_TYPES)),
     update.Experience(field(jnp.float32), field(jnp.float32)),
     scalar(jnp.int32),
     scalar(jnp.float32),

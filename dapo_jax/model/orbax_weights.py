@@ -13,6 +13,7 @@ import orbax.checkpoint as ocp
 from flax import traverse_util
 
 from dapo_jax.model import decoder
+from dapo_jax.parallel import placement
 
 _NAME = 'params'
 
@@ -44,12 +45,8 @@ def load(
       type. Lists all of them.
   """
   path = pathlib.Path(folder).absolute() / _NAME
-  wanted = jax.tree.map(
-    lambda shape, where: jax.ShapeDtypeStruct(
-      shape.shape, shape.dtype, sharding=where
-    ),
-    model.shapes,
-    jax.tree.broadcast(shardings, model.shapes),
+  wanted = placement.abstract(
+    model.shapes, jax.tree.broadcast(shardings, model.shapes)
   )
   with ocp.StandardCheckpointer() as checkpointer:
     faults = _faults(checkpointer.metadata(path).item_metadata.tree, wanted)

@@ -1,6 +1,10 @@
-"""Moves arrays to where they are used, within a process and between them."""
+"""Moves arrays to where they are used, within a process and between them.
+
+Also says of arrays that are not there yet where they will be.
+"""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +75,26 @@ def to_island(
     return jax.make_array_from_single_device_arrays(array.shape, sharding, mine)
 
   return jax.tree.map(own, spread, island)
+
+
+def abstract(shapes: Any, places: Any) -> Any:
+  """Returns shapes and types with their places; allocates nothing."""
+  one = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
+  return jax.tree.map(one, shapes, places)
+
+
+def device_bytes(shapes: Any) -> int:
+  """Returns what one device holds of arrays, [B].
+
+  Of one without a place, which is small, the whole of it; numbers are none.
+  """
+
+  def one(x: Any) -> int:
+    where = getattr(x, 'sharding', None)
+    shape = where.shard_shape(x.shape) if where is not None else x.shape
+    return math.prod(shape) * x.dtype.itemsize
+
+  return sum(one(x) for x in jax.tree.leaves(shapes) if hasattr(x, 'dtype'))
 
 
 @functools.cache

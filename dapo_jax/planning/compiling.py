@@ -105,10 +105,7 @@ def fault_of(text: str) -> Fault:
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
-  """Keeps what C++ code prints off the terminal; shows it if an error is left.
-
-  Only what is raised is told of: a compiler's refusal is no error here.
-  """
+  """Keeps what C++ code prints off the terminal: what matters is raised."""
   sys.stderr.flush()
   terminal = os.dup(2)
   with tempfile.TemporaryFile() as hidden:

@@ -13,6 +13,7 @@ from ml_collections import FrozenConfigDict
 
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.planning import (
   analysis,
   job_shapes,
@@ -96,11 +97,7 @@ def make(
     ValueError: where the configuration does not fit the devices, as a run says,
       or libtpu is not there.
   """
-  island = list
-  if devices is None:
-    devices = topology.devices(slices)
-    island = functools.partial(topology.island, slices)
-  setup = job_shapes.setup(config, spec, devices, island)
+  setup = setup_of(config, spec, slices, devices)
   programs = step_programs.all_of(
     setup,
     prompt_tokens=(lengths.prompt_tokens, config.data.max_prompt_tokens),
@@ -146,6 +143,23 @@ def make(
   )
 
 
+def setup_of(
+  config: FrozenConfigDict,
+  spec: spec_lib.Spec,
+  slices: topology.Topology,
+  devices: Sequence[jax.Device] | None = None,
+) -> job_shapes.Setup:
+  """Returns how a configuration is computed on slices, see `make`."""
+  if devices is not None:
+    return job_shapes.setup(config, spec, devices)
+  return job_shapes.setup(
+    config,
+    spec,
+    topology.devices(slices),
+    functools.partial(topology.island, slices),
+  )
+
+
 class Room(NamedTuple):
   """What is left of a chip for the slots of an engine."""
 
@@ -179,7 +193,7 @@ def cache_room(plan: Plan) -> Room:
   if limits.cache != 'paged':
     slot_bytes = held['slots'] * shards / limits.slots
     return Room(left, int(left / slot_bytes), None)
-  pages_bytes = job_shapes.device_bytes(job_shapes.slots(setup).cache.pages)
+  pages_bytes = placement.device_bytes(job_shapes.slots(setup).cache.pages)
   page_bytes = pages_bytes / limits_lib.shard_pages(limits, shards)
   pages = max(0, int((left - (held['slots'] - pages_bytes)) / page_bytes))
   return Room(left, pages // limits_lib.row_pages(limits), pages)
@@ -237,6 +251,6 @@ def _own(
   if needed is not None and not report.fault.is_of_temporaries:
     return {'program': needed}
   own = {
-    'arguments': job_shapes.device_bytes((program.args, dict(program.kwargs)))
+    'arguments': placement.device_bytes((program.args, dict(program.kwargs)))
   }
   return own | ({} if needed is None else {'temporaries': needed})

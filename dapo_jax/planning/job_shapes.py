@@ -18,6 +18,7 @@ from dapo_jax.model import decoder
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import job as job_lib
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import decode
 from dapo_jax.sampling import limits as limits_lib
@@ -29,8 +30,6 @@ from dapo_jax.training import (
   update,
   update_programs,
 )
-
-_FLOAT_ROWS = ('is_response', 'token_weight', 'logp_sampler')
 
 
 class Setup(NamedTuple):
@@ -121,30 +120,20 @@ def held_bytes(s: Setup) -> dict[str, int]:
     config.learner.minibatch_prompts
   )
   return {
-    'params': device_bytes(state.params),
-    'moments': device_bytes(state.opt_state),
-    'critic': device_bytes(critic and critic.params),
-    'critic moments': device_bytes(critic and critic.opt_state),
-    'reference': device_bytes(policy_params(s)) if has_reference(s) else 0,
-    'engine params': device_bytes(engine_params(s)),
-    'slots': device_bytes(slots(s)),
-    'prefix': device_bytes(prefix(s, s.limits.prompt_tokens)),
-    'rows': round(minibatches * device_bytes((rows(s), experience(s)))),
+    'params': placement.device_bytes(state.params),
+    'moments': placement.device_bytes(state.opt_state),
+    'critic': placement.device_bytes(critic and critic.params),
+    'critic moments': placement.device_bytes(critic and critic.opt_state),
+    'reference': placement.device_bytes(policy_params(s))
+    if has_reference(s)
+    else 0,
+    'engine params': placement.device_bytes(engine_params(s)),
+    'slots': placement.device_bytes(slots(s)),
+    'prefix': placement.device_bytes(prefix(s, s.limits.prompt_tokens)),
+    'rows': round(
+      minibatches * placement.device_bytes((rows(s), experience(s)))
+    ),
   }
-
-
-def device_bytes(shapes: Any) -> int:
-  """Returns what one device holds of arrays, [B].
-
-  Of one without a place, which is small, the whole of it; numbers are none.
-  """
-
-  def one(x: Any) -> int:
-    where = getattr(x, 'sharding', None)
-    shape = where.shard_shape(x.shape) if where is not None else x.shape
-    return math.prod(shape) * x.dtype.itemsize
-
-  return sum(one(x) for x in jax.tree.leaves(shapes) if hasattr(x, 'dtype'))
 
 
 def params_count(s: Setup) -> int:
@@ -162,10 +151,10 @@ def cache_token_bytes(s: Setup) -> float:
   shards = s.engine_mesh.shape[mesh_lib.SLOT_AXIS]
   if limits.cache == 'paged':
     tokens = limits_lib.shard_pages(limits, shards) * limits.page_tokens
-    per_device = device_bytes(cache.pages) / tokens
+    per_device = placement.device_bytes(cache.pages) / tokens
   else:
     tokens = limits.slots // shards * limits_lib.cache_tokens(limits)
-    per_device = device_bytes(cache) / tokens
+    per_device = placement.device_bytes(cache) / tokens
   return per_device * s.engine_mesh.shape['tensor']
 
 
@@ -193,7 +182,7 @@ def prefix(s: Setup, prompt_tokens: int) -> decode.Prefix:
   if found.k.shape[2] % s.engine_mesh.shape['tensor']:
     return found
   where = NamedSharding(s.engine_mesh, PartitionSpec(None, None, 'tensor'))
-  k, v = placed((found.k, found.v), (where, where))
+  k, v = placement.abstract((found.k, found.v), (where, where))
   return found._replace(k=k, v=v)
 
 
@@ -202,7 +191,7 @@ def policy_params(s: Setup) -> Any:
   places = mesh_lib.shardings(
     s.model.shapes, s.model.logical_axes, s.mesh, mesh_lib.UPDATE_RULES
   )
-  return placed(s.model.shapes, places)
+  return placement.abstract(s.model.shapes, places)
 
 
 def has_reference(s: Setup) -> bool:
@@ -212,11 +201,7 @@ def has_reference(s: Setup) -> bool:
 
 def rows(s: Setup) -> packing.Rows:
   """Returns a minibatch's packed rows."""
-  kinds = [
-    jnp.float32 if name in _FLOAT_ROWS else jnp.int32
-    for name in packing.Rows._fields
-  ]
-  return packing.Rows(*(_field(s, kind) for kind in kinds))
+  return packing.Rows(*(_field(s, kind) for kind in packing.ROW_TYPES))
 
 
 def experience(s: Setup) -> update.Experience:
@@ -237,9 +222,3 @@ def _field(s: Setup, dtype: Any) -> jax.ShapeDtypeStruct:
     dtype,
     sharding=mesh_lib.row_sharding(s.mesh, leading_axes=1),
   )
-
-
-def placed(shapes: Any, places: Any) -> Any:
-  """Returns shapes with their places."""
-  one = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)
-  return jax.tree.map(one, shapes, places)

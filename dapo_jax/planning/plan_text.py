@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from dapo_jax.parallel import mesh as mesh_lib
 from dapo_jax.planning import (
   analysis,
   estimate,
@@ -108,7 +109,9 @@ def _room(plan: job_plan.Plan) -> str:
   live = job_plan.live_slots(plan.setup, plan.lengths)
   if limits.cache == 'paged':
     has = f'{room.pages:,} pages of {limits.page_tokens} tokens'
-    most = limits_lib.shard_pages(limits, plan.setup.engine_mesh.shape['slot'])
+    most = limits_lib.shard_pages(
+      limits, plan.setup.engine_mesh.shape[mesh_lib.SLOT_AXIS]
+    )
     has += f' ({most:,} are asked for)'
   else:
     has = f'{room.slots} slots ({limits.slots} are asked for)'
@@ -149,7 +152,7 @@ def flops_ratio(plan: job_plan.Plan) -> float | None:
   rows which are one sequence each: 6 N H T^2 of all heads of a layer.
   """
   for report in plan.programs:
-    if report.name == 'update':
+    if report.name == step_programs.POLICY_UPDATE:
       computed = report.work.matmul_flops[1] + report.work.attention_flops[1]
       _, rows, tokens = plan.setup.rows_shape
       spec = plan.spec

@@ -15,9 +15,11 @@ from jax.sharding import Mesh, NamedSharding
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.planning import job_shapes
 from dapo_jax.sampling import insertion, pages
 from dapo_jax.sampling import limits as limits_lib
+from dapo_jax.sampling import programs as sampling_programs
 from dapo_jax.training import (
   layout,
   row_plan,
@@ -29,6 +31,7 @@ ROLLOUT, UPDATE = 'rollout', 'update'
 STATE = ('params', 'moments', 'critic', 'critic moments', 'reference')
 MOVING = ('policy in the type of sampling', 'policy to the engines')
 PREFILL, DECODE = 'prefill', 'decode chunk'
+POLICY_UPDATE, CRITIC_UPDATE = 'update', 'critic update'
 INSERTED = insertion.WIDTHS[-1]
 INSERTION = f'insertion of {INSERTED} slots'
 
@@ -113,14 +116,14 @@ def update_phase(s: job_shapes.Setup) -> list[Program]:
   actor = state._replace(critic=None)
   found.append(
     one(
-      *('update', s.learning.update, actor, rows, known, count, rate),
+      *(POLICY_UPDATE, s.learning.update, actor, rows, known, count, rate),
       beside=rest,
     )
   )
   if critic is not None and not critic.shares:
     found.append(
       one(
-        'critic update',
+        CRITIC_UPDATE,
         critic.update,
         state.critic,
         rows,
@@ -200,7 +203,12 @@ def _moving(s: job_shapes.Setup) -> list[Program]:
   params = update_programs.abstract_state(s.learning).params
   prepared = jax.eval_shape(s.sampling.prepare, params)
   # As XLA passes a weight's places on, which nothing here changes.
-  places = _prepared_places(s, prepared)
+  places = sampling_programs.params_places(
+    s.model,
+    s.mesh,
+    stacked=not isinstance(prepared['block'], tuple),
+    rules=mesh_lib.UPDATE_RULES,
+  )
   moved = jax.tree.map(_as_seen_by, places, s.sampling.params_everywhere)
   return [
     Program(
@@ -217,31 +225,13 @@ def _moving(s: job_shapes.Setup) -> list[Program]:
       MOVING[1],
       ROLLOUT,
       jax.jit(lambda x: x, out_shardings=s.sampling.params_everywhere),
-      (job_shapes.placed(prepared, moved),),
+      (placement.abstract(prepared, moved),),
       {},
       mesh_lib.engines_mesh([*s.mesh.devices.flat], s.engine_mesh),
       (),
       STATE,
     ),
   ]
-
-
-def _prepared_places(s: job_shapes.Setup, prepared: Any) -> Any:
-  """Returns where the prepared weights are: as the trained ones."""
-  trained = mesh_lib.shardings(
-    s.model.shapes, s.model.logical_axes, s.mesh, mesh_lib.UPDATE_RULES
-  )
-  if not isinstance(prepared['block'], tuple):
-    return trained
-  layer = jax.tree.map(
-    lambda where: NamedSharding(s.mesh, _without_layers(where.spec)),
-    trained['block'],
-  )
-  return trained | {'block': (layer,) * len(prepared['block'])}
-
-
-def _without_layers(spec: jax.sharding.PartitionSpec):
-  return jax.sharding.PartitionSpec(*spec[1:])
 
 
 def _as_seen_by(where: NamedSharding, there: NamedSharding) -> NamedSharding:

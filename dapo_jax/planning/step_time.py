@@ -50,7 +50,7 @@ def of_plan(plan: job_plan.Plan) -> StepTime:
     programs=runs,
     rollout=rollout,
     update=update,
-    update_mfu=_mfu(plan, runs.get('update')),
+    update_mfu=_mfu(plan, runs.get(step_programs.POLICY_UPDATE)),
     sampled_tokens_per_chip_s=(rate(rollout.high_s), rate(rollout.low_s)),
   )
 
@@ -114,7 +114,10 @@ def _run(plan: job_plan.Plan, report: analysis.Report) -> estimate.Range:
   chip = plan.slices.chip
   if report.phase == step_programs.UPDATE:
     count = plan.learning.minibatches
-    if report.name.endswith('update'):
+    if report.name in (
+      step_programs.POLICY_UPDATE,
+      step_programs.CRITIC_UPDATE,
+    ):
       count = updates(plan)
     one = estimate.seconds(report.work, plan.learning.micro_batches, chip)
     return one.times(float(count))

@@ -16,6 +16,7 @@ from dapo_jax.model import spec as spec_lib
 from dapo_jax.planning import (
   estimate,
   job_plan,
+  job_shapes,
   step_programs,
   step_time,
   topology,
@@ -111,9 +112,7 @@ def with_flags(
 def _update(config, spec, slices, lengths, flags) -> Choice | None:
   """Returns the update of a configuration; None of a mesh that is refused."""
   try:
-    plan = job_plan.make(
-      config, spec, slices, lengths, wanted=lambda p: p.name == 'update'
-    )
+    plan = job_plan.make(config, spec, slices, lengths, wanted=_is_update)
   except ValueError:
     return None
   (report,), (phase,) = plan.programs, plan.phases
@@ -121,13 +120,18 @@ def _update(config, spec, slices, lengths, flags) -> Choice | None:
     needed = report.fault.needed_bytes or 0
     why = 'memory' if report.fault.kind == 'hbm' else report.fault.text
     return Choice(flags, needed and phase.bytes, None, why)
-  time = step_time.of_plan(plan).programs['update']
+  time = step_time.of_plan(plan).programs[report.name]
   return Choice(flags, phase.bytes, time, '' if phase.fits else 'memory')
+
+
+def _is_update(program: step_programs.Program) -> bool:
+  return program.name == step_programs.POLICY_UPDATE
 
 
 def _engine_flags(slices: topology.Topology) -> Iterator[dict[str, Any]]:
   host = slices.devices // slices.hosts
-  for hosts in (1, 2, 4, 8):
+  # The whole of a slice too, for those that take no program on a part.
+  for hosts in sorted({1, 2, 4, 8, slices.hosts // slices.slices}):
     chips = host * hosts
     if hosts > slices.hosts or slices.devices % chips:
       continue
@@ -138,20 +142,19 @@ def _engine_flags(slices: topology.Topology) -> Iterator[dict[str, Any]]:
 
 def _engine(config, spec, slices, lengths, flags) -> Choice | None:
   """Returns the rollout of a configuration; None of one that is refused."""
-  free = flags | {'sampler.cache_gib': None}
+  free = with_flags(config, flags | {'sampler.cache_gib': None})
   try:
-    plan = _rollout_plan(with_flags(config, free), spec, slices, lengths)
+    held = job_shapes.held_bytes(job_plan.setup_of(free, spec, slices))
   except ValueError:
     return None
   limit = round(slices.chip.hbm_gib * 2**30)
-  others = sum(
-    plan.held[name] for name in (*step_programs.STATE, 'engine params')
-  )
+  beside = (*step_programs.STATE, 'engine params', 'prefix')
+  others = sum(held[name] for name in beside)
   left = limit - others - round(_SPARE_FRAC * limit)
   if left <= 0:
     return Choice(flags, others, None, 'memory')
   # As few digits as a person types; None where all slots find room.
-  most = None if plan.held['slots'] <= left else int(left / 2**30 * 10) / 10
+  most = None if held['slots'] <= left else int(left / 2**30 * 10) / 10
   flags = flags | {'sampler.cache_gib': most}
   try:
     plan = _rollout_plan(with_flags(config, flags), spec, slices, lengths)

@@ -1,13 +1,12 @@
 """Whether an engine's slots fit their share of a device's memory."""
 
 import math
-from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from dapo_jax.model import decoder
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.sampling import cache_layout, programs
 from dapo_jax.sampling import limits as limits_lib
 
@@ -42,7 +41,7 @@ def fitted(
   if limits.cache == 'paged':
     return _with_pages(state, limits, mesh, cache_gib)
   shards = mesh.shape[mesh_lib.SLOT_AXIS]
-  slot_gib = _device_bytes(state) * shards / limits.slots / 2**30
+  slot_gib = placement.device_bytes(state) * shards / limits.slots / 2**30
   fit = int(cache_gib / slot_gib) * shards
   if limits.slots > fit:
     raise ValueError(
@@ -56,11 +55,11 @@ def fitted(
 
 
 def _with_pages(state, limits, mesh, cache_gib) -> limits_lib.Limits:
-  pages_bytes = _device_bytes(state.cache.pages)
+  pages_bytes = placement.device_bytes(state.cache.pages)
   row = limits_lib.row_pages(limits)
   most = limits_lib.shard_pages(limits, mesh.shape[mesh_lib.SLOT_AXIS])
   page_bytes = pages_bytes // most
-  left = cache_gib * 2**30 - (_device_bytes(state) - pages_bytes)
+  left = cache_gib * 2**30 - (placement.device_bytes(state) - pages_bytes)
   fit = math.floor(left / page_bytes)
   if fit < row:
     raise ValueError(
@@ -71,11 +70,3 @@ def _with_pages(state, limits, mesh, cache_gib) -> limits_lib.Limits:
       '--config.rollout.max_response_tokens'
     )
   return limits._replace(pages=min(fit, most))
-
-
-def _device_bytes(shapes: Any) -> int:
-  """Returns the bytes that a device holds of arrays."""
-  return sum(
-    math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-    for x in jax.tree.leaves(shapes)
-  )

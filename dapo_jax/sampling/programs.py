@@ -5,7 +5,7 @@ a shape and a place that follow from the model, the limits and the mesh.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -63,7 +63,7 @@ def make(
   state = decode.state_shardings(layout, mesh)
   jit = functools.partial(jax.jit, out_shardings=state, donate_argnames='state')
   step = functools.partial(decode.step, layout, model.graphdef, tuple(eos_ids))
-  places = functools.partial(_params_shardings, model, stacked=layout.stacked)
+  places = functools.partial(params_places, model, stacked=layout.stacked)
   everywhere, island = places(engines or mesh), places(mesh)
   # Of the engine's type before they are moved: fewer bytes.
   for_sampling = jax.jit(
@@ -107,12 +107,22 @@ def make(
   )
 
 
-def _params_shardings(
-  model: decoder.Abstract, mesh: Mesh, *, stacked: bool
+def params_places(
+  model: decoder.Abstract,
+  mesh: Mesh,
+  *,
+  stacked: bool,
+  rules: Mapping[str, str | None] = mesh_lib.ENGINE_RULES,
 ) -> Any:
-  places = mesh_lib.shardings(
-    model.shapes, model.logical_axes, mesh, mesh_lib.ENGINE_RULES
-  )
+  """Returns where the parameters are that sampling reads.
+
+  Args:
+    model: the decoder.
+    mesh: the devices.
+    stacked: whether the layers of a block are one array.
+    rules: which axes are split over what.
+  """
+  places = mesh_lib.shardings(model.shapes, model.logical_axes, mesh, rules)
   if stacked:
     return places
   # Layers are split over nothing.
@@ -130,10 +140,7 @@ def params_shapes(programs: Programs, params: decoder.Params) -> decoder.Params:
     params: shapes of the policy's parameters.
   """
   shapes = jax.eval_shape(programs.prepare, params)
-  place = lambda shape, sharding: jax.ShapeDtypeStruct(
-    shape.shape, shape.dtype, sharding=sharding
-  )
-  return jax.tree.map(place, shapes, programs.params_shardings)
+  return placement.abstract(shapes, programs.params_shardings)
 
 
 def state_shapes(
@@ -142,7 +149,4 @@ def state_shapes(
   """Returns the state's shapes, types and places, for ahead of time."""
   layout = cache_layout.make(model, limits, mesh)
   shapes = jax.eval_shape(functools.partial(decode.empty_state, layout, limits))
-  place = lambda shape, sharding: jax.ShapeDtypeStruct(
-    shape.shape, shape.dtype, sharding=sharding
-  )
-  return jax.tree.map(place, shapes, decode.state_shardings(layout, mesh))
+  return placement.abstract(shapes, decode.state_shardings(layout, mesh))

@@ -13,13 +13,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
 from dapo_jax.data import tokenizers
 from dapo_jax.model import spec as spec_lib
 from dapo_jax.parallel import job as job_lib
+from dapo_jax.parallel import placement
 from dapo_jax.rollout import dynamic_sampling, meter
 from dapo_jax.rollout import history as history_lib
 from dapo_jax.training import (
@@ -222,13 +222,7 @@ class Store:
     step = self.latest_step() if step is None else step
     if step is None:
       return None
-    like = {
-      'params': jax.tree.map(
-        lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
-        shapes,
-        shardings,
-      )
-    }
+    like = {'params': placement.abstract(shapes, shardings)}
     arrays = digests.from_json(self._files.about(step)['arrays'])
     saved = {p: leaf for p, leaf in arrays.items() if p.startswith('params/')}
     saved.pop('params/value_head', None)

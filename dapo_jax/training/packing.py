@@ -48,6 +48,13 @@ class Rows(NamedTuple):
   logp_sampler: Float[Array | np.ndarray, 'M R T']
 
 
+_FLOATS = ('is_response', 'token_weight', 'logp_sampler')
+# Of its fields.
+ROW_TYPES = Rows(
+  *(np.float32 if name in _FLOATS else np.int32 for name in Rows._fields)
+)
+
+
 class Packed(NamedTuple):
   """Rows, and how much of them is used."""
 
@@ -187,13 +194,7 @@ class _Place(NamedTuple):
 
 
 def _empty(rows: int, row_tokens: int) -> Rows:
-  kinds = {'is_response', 'token_weight', 'logp_sampler'}
-  return Rows(
-    *(
-      np.zeros((rows, row_tokens), np.float32 if field in kinds else np.int32)
-      for field in Rows._fields
-    )
-  )
+  return Rows(*(np.zeros((rows, row_tokens), kind) for kind in ROW_TYPES))
 
 
 def _has_prefix_id(members: Sequence[Segment]) -> bool:

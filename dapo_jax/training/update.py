@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 from dapo_jax.model import decoder, token_logprobs
 from dapo_jax.objective import diagnostics
 from dapo_jax.parallel import mesh as mesh_lib
+from dapo_jax.parallel import placement
 from dapo_jax.training import losses, packing, update_stats, value_fit
 from dapo_jax.training import micro_batches as micro_batches_lib
 
@@ -102,11 +103,7 @@ def abstract_state(
   shapes = TrainState(
     model.shapes, jax.eval_shape(optimizer.init, model.shapes)
   )
-  return jax.tree.map(
-    lambda s, where: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where),
-    shapes,
-    shardings,
-  )
+  return placement.abstract(shapes, shardings)
 
 
 def make_old_logprobs(forward: Forward) -> Callable:
