@@ -53,10 +53,41 @@ class PlaceTest(parameterized.TestCase):
     where = NamedSharding(mesh, P(None, 'tensor'))
     self.assertTrue(out.sharding.is_equivalent_to(where, 2))
 
+  def test_sums_of_a_reused_weights_gradients_are_split(self):
+    mesh = _mesh(fsdp=4, tensor=2)
+    layout = row_layout.RowLayout('dense', mesh)
+    rows = NamedSharding(mesh, P(None, 'fsdp', None))
+    head = jax.ShapeDtypeStruct(
+      (64, 32), jnp.float32, sharding=NamedSharding(mesh, P('tensor', 'fsdp'))
+    )
+    hidden = jax.ShapeDtypeStruct((6, 8, 32), jnp.float32, sharding=rows)
+
+    def loop_back(used):
+      """Returns what the loop carries that gathers the gradient."""
+
+      def loss(head, hidden):
+        head = layout.gather(head, 'vocab', 'embed')
+        one = lambda total, x: (total + jnp.sum(jnp.sin(x @ used(head).T)), 0)
+        return jax.lax.scan(one, 0.0, hidden)[0]
+
+      text = jax.jit(jax.grad(loss)).lower(head, hidden).compile().as_text()
+      (loop,) = (
+        line
+        for line in text.splitlines()
+        if ' while(' in line and 'transpose(jvp())/while"' in line
+      )
+      return loop.partition(' while(')[0]
+
+    whole, part = 'f32[32,32]', 'f32[32,8]'
+    self.assertIn(whole, loop_back(lambda head: head))
+    reused = loop_back(lambda head: layout.reused(head, 'vocab', 'embed'))
+    self.assertNotIn(whole, reused)
+    self.assertIn(part, reused)
+
   def test_on_one_device_it_says_nothing(self):
     for mesh in (None, _mesh(1, 1)):
       layout = row_layout.RowLayout('dense', mesh)
-      for way in (layout.place, layout.gather):
+      for way in (layout.place, layout.gather, layout.reused):
         jaxpr = jax.make_jaxpr(lambda x, way=way: way(x, 'heads', 'ffw'))(
           jnp.zeros((4, 4))
         )

@@ -189,8 +189,16 @@ class Decoder(nnx.Module):
     hidden: Float[Array, '... D'],
     head: Float[Array, 'V D'] | None = None,
   ) -> Float[Array, '... V']:
-    """Returns float32 logits; rows beyond `vocab_size` can't be sampled."""
-    head = self._head()[...] if head is None else head
+    """Returns float32 logits; rows beyond `vocab_size` can't be sampled.
+
+    Args:
+      hidden: final hidden states.
+      head: what `gathered_head` returned; None = the head as it lies.
+    """
+    if head is None:
+      head = self._head()[...]
+    else:
+      head = self.rows.reused(head, 'vocab', 'embed')
     logits = jnp.einsum(
       '...d,vd->...v',
       hidden,

@@ -63,6 +63,19 @@ class RowLayout:
     sharding = self._sharding(weight, axes, mesh_lib.ENGINE_RULES)
     return jax.lax.with_sharding_constraint(weight, sharding)
 
+  def reused(self, gathered: Array, *axes: str) -> Array:
+    """Returns a gathered weight for one of many products, as it is.
+
+    Its gradient is split as the weight was after each product. Said by
+    `gather` alone it is so after the last one: until then every device would
+    hold all of the sum, and all of every term would be sent to all.
+    """
+    if not self._splits:
+      return gathered
+    return _with_gradient_at(
+      gathered, self._sharding(gathered, axes, mesh_lib.UPDATE_RULES)
+    )
+
   def _sharding(self, x: Array, axes, rules) -> NamedSharding:
     return mesh_lib.even_sharding(x.shape, axes, self.mesh, rules)
 
@@ -111,3 +124,15 @@ class RowLayout:
       in_specs=(table_spec, P(out_spec[0], None)),
       out_specs=out_spec,
     )(table, tokens)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _with_gradient_at(x: Array, sharding: NamedSharding) -> Array:
+  del sharding
+  return x
+
+
+_with_gradient_at.defvjp(
+  lambda x, _: (x, None),
+  lambda sharding, _, grad: (jax.lax.with_sharding_constraint(grad, sharding),),
+)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 
 class TokenLogprobs(NamedTuple):
@@ -48,7 +48,8 @@ def token_logprobs(
   size = max(1, min(length, chunk_tokens // rows))
   chunks = -(-length // size)
   pad = chunks * size - length
-  front_first = jnp.argsort(~wanted, axis=1, stable=True)
+  front, place = _compacted(wanted)
+  is_filled = jnp.arange(length) < wanted.sum(axis=1, keepdims=True)
 
   @jax.checkpoint
   def compute(hidden, targets):
@@ -65,15 +66,15 @@ def token_logprobs(
     return zeros, zeros if entropy else None
 
   def split(x):
-    order = front_first.reshape(rows, length, *(1,) * (x.ndim - 2))
-    x = jnp.take_along_axis(x, order, axis=1)
+    return cut(_moved(x, front, is_filled, place, wanted))
+
+  def cut(x):
     x = jnp.pad(x, ((0, 0), (0, pad)) + ((0, 0),) * (x.ndim - 2))
     return jnp.moveaxis(x.reshape(rows, chunks, size, *x.shape[2:]), 1, 0)
 
   def join(x):
     x = jnp.moveaxis(x, 0, 1).reshape(rows, chunks * size)[:, :length]
-    x = jnp.take_along_axis(x, jnp.argsort(front_first, axis=1), axis=1)
-    return jnp.where(wanted, x, 0.0)
+    return _moved(x, place, wanted, front, is_filled)
 
   # Around the choice too: what a branch keeps for its backward pass is kept of
   # every chunk, the head that `logits` multiplies with included.
@@ -85,9 +86,57 @@ def token_logprobs(
     return None, one_chunk(*chunk)
 
   _, parts = jax.lax.scan(
-    one, None, (split(wanted), split(hidden), split(targets))
+    one, None, (cut(is_filled), split(hidden), split(targets))
   )
   return TokenLogprobs(*jax.tree.map(join, parts))
+
+
+def _compacted(
+  wanted: Bool[Array, 'R T'],
+) -> tuple[Int[Array, 'R T'], Int[Array, 'R T']]:
+  """Returns where the k-th wanted place is, and which each of them is.
+
+  Of places that are none the numbers mean nothing. Nothing is sorted, which a
+  TPU does slowly: the k-th is looked for among the counts so far.
+  """
+  counts = jnp.cumsum(wanted, axis=1)
+  numbers = 1 + jnp.arange(wanted.shape[1])
+  front = jax.vmap(lambda counts: jnp.searchsorted(counts, numbers))(counts)
+  return front, counts - 1
+
+
+@jax.custom_vjp
+def _moved(
+  x: Shaped[Array, 'R T *rest'],
+  sources: Int[Array, 'R T'],
+  is_filled: Bool[Array, 'R T'],
+  targets: Int[Array, 'R T'],
+  is_taken: Bool[Array, 'R T'],
+) -> Shaped[Array, 'R T *rest']:
+  """Returns x[r, sources[r, t]] where `is_filled`, elsewhere 0.
+
+  `targets` and `is_taken` undo it: its gradient is the same choice backwards,
+  where the gradient of any choice of places is a sum over what was taken
+  twice: a scatter, which a TPU does by sorting.
+  """
+  del targets, is_taken
+  fit = lambda places: places.reshape(*places.shape, *(1,) * (x.ndim - 2))
+  taken = jnp.take_along_axis(x, fit(sources), axis=1, mode='clip')
+  return jnp.where(fit(is_filled), taken, jnp.zeros_like(taken))
+
+
+def _moved_forward(x, sources, is_filled, targets, is_taken):
+  y = _moved(x, sources, is_filled, targets, is_taken)
+  return y, (sources, is_filled, targets, is_taken)
+
+
+def _moved_backward(residuals, grad):
+  sources, is_filled, targets, is_taken = residuals
+  back = _moved(grad, targets, is_taken, sources, is_filled)
+  return back, None, None, None, None
+
+
+_moved.defvjp(_moved_forward, _moved_backward)
 
 
 def _chosen(

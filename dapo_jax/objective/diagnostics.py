@@ -5,7 +5,6 @@ totals and extremes, micro-batches and updates are merged, and the one division
 happens on the host.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -85,8 +84,9 @@ def ratio_stats(
     mask: True = a response token that counts.
     advantage: advantages.
     logp: log-probs under the policy in training, [nats].
-    segment_ids: the response of each token, its own in its row, 1 to T; None
-      leaves the responses uncounted.
+    segment_ids: the response of each token, its own in its row; they rise
+      along it, but for places outside the mask. None leaves the responses
+      uncounted.
     sampler_weight: what `importance.sampler_weight` returned; None without.
   """
   positive, negative = advantage > 0, advantage < 0
@@ -146,21 +146,28 @@ def _responses(
   mask: Bool[Array, '*row T'],
   segment_ids: Int[Array, '*row T'],
 ) -> tuple[Int[Array, ''], Int[Array, '']]:
-  """Returns how many responses there are, and how many are clipped whole."""
-  tokens = mask.shape[-1]
+  """Returns how many responses there are, and how many are clipped whole.
 
-  def of_row(kept, mask, ids):
-    add_up = lambda x: jax.ops.segment_sum(
-      x.astype(jnp.int32), jnp.where(mask, ids, 0), tokens + 1
-    )[1:]
-    there = add_up(mask) > 0
-    return there.sum(), (there & (add_up(kept) == 0)).sum()
+  By running sums, which ids that rise allow: a sum for each id is a scatter,
+  which a TPU does by sorting.
+  """
+  axis = mask.ndim - 1
+  # Places in a response that do not count are still its own.
+  ids = jax.lax.cummax(jnp.where(mask, segment_ids, 0), axis=axis)
+  changes = ids[..., 1:] != ids[..., :-1]
+  end = jnp.ones_like(mask[..., :1])
+  first = jnp.concatenate([end, changes], axis=axis)
+  last = jnp.concatenate([changes, end], axis=axis)
 
-  shape = (math.prod(mask.shape[:-1]), tokens)
-  counts = jax.vmap(of_row)(
-    *(x.reshape(shape) for x in (mask & ~clipped, mask, segment_ids))
-  )
-  return tuple(jnp.sum(x, dtype=jnp.int32) for x in counts)
+  def in_own(flags):
+    total = jnp.cumsum(flags, axis=axis, dtype=jnp.int32)
+    before = jnp.where(first, total - flags, 0)
+    return total - jax.lax.cummax(before, axis=axis)
+
+  there = last & (in_own(mask) > 0)
+  whole = there & (in_own(mask & ~clipped) == 0)
+  count = lambda flags: jnp.sum(flags, dtype=jnp.int32)
+  return count(there), count(whole)
 
 
 def merge(a: RatioStats, b: RatioStats) -> RatioStats:
