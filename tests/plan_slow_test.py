@@ -53,8 +53,8 @@ class UpdateTest(parameterized.TestCase):
   @parameterized.parameters(
     # Slice, tensor, most memory of a chip in GiB.
     ('v5p:4x4x8', 4, 20.0),
-    ('v6e:16x16', 8, 19.0),
-    ('v5e:16x16', 8, 9.5),
+    ('v6e:16x16', 8, 12.0),
+    ('v5e:16x16', 8, 8.5),
   )
   def test_it_fits_where_everything_is_recomputed(self, name, tensor, gib):
     plan = _plan(name, f'--config.mesh.tensor={tensor}')

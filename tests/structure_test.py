@@ -276,26 +276,30 @@ class RunTest(absltest.TestCase):
       if path.startswith(starts)
     ]
 
-  _FIRST_WITH_JAX = (
-    'import importlib, sys\n'
-    'for name in {names}:\n'
-    '  importlib.import_module(name)\n'
-    '  if "jax" in sys.modules:\n'
-    '    print(name)\n'
-    '    break\n'
-  )
+  def _first_with(self, package: str, names: list[str]) -> str:
+    """Returns the first module that brings a package, '' if none does."""
+    self.assertNotEmpty(names)
+    return self._run(
+      'import importlib, sys\n'
+      f'for name in {names}:\n'
+      '  importlib.import_module(name)\n'
+      f'  if "{package}" in sys.modules:\n'
+      '    print(name)\n'
+      '    break\n'
+    )
 
   def test_host_modules_bring_no_jax(self):
-    names = self._names(*HOST)
-    self.assertNotEmpty(names)
-    self.assertEqual(self._run(self._FIRST_WITH_JAX.format(names=names)), '')
+    self.assertEqual(self._first_with('jax', self._names(*HOST)), '')
 
   def test_module_with_jax_is_noticed(self):
     names = self._names('dapo_jax/objective/ratio.py')
-    self.assertEqual(
-      self._run(self._FIRST_WITH_JAX.format(names=names)),
-      'dapo_jax.objective.ratio',
-    )
+    self.assertEqual(self._first_with('jax', names), 'dapo_jax.objective.ratio')
+
+  def test_a_plan_brings_nothing_large(self):
+    # Half a gigabyte, beside a compiler that needs the memory of a laptop.
+    names = self._names('dapo_jax/planning/', 'dapo_jax/plan_command.py')
+    for package in ('tensorflow', 'orbax', 'jetstream'):
+      self.assertEqual(self._first_with(package, names), '', package)
 
   _BACKENDS = (
     'from jax._src import xla_bridge; print(len(xla_bridge._backends))'

@@ -10,7 +10,7 @@ from ml_collections import FrozenConfigDict
 from dapo_jax.data import tokenizers
 from dapo_jax.model import hf_weights
 from dapo_jax.model import spec as spec_lib
-from dapo_jax.training import assemble
+from dapo_jax.training import layout
 
 # What the `config.json` of the papers' models says, so that a plan of them
 # needs no download: published with the models on the Hugging Face hub.
@@ -68,7 +68,7 @@ def spec(config: FrozenConfigDict) -> spec_lib.Spec:
   """
   path = config.model.path
   if not path:
-    return assemble.random_spec(config, _vocab_size(config))
+    return layout.random_spec(config, _vocab_size(config))
   if pathlib.Path(path, 'config.json').is_file():
     return spec_lib.from_hf(hf_weights.read_config(path))
   if path in KNOWN:

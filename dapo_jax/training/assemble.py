@@ -23,9 +23,6 @@ from dapo_jax.sampling import engine as engine_lib
 from dapo_jax.training import download, layout, model_folder, sameness
 from dapo_jax.training import prompts as prompts_lib
 
-# Contexts that a model of random weights is built for.
-_RANDOM_CONTEXT_TOKENS = 32_768
-
 
 class Parts(NamedTuple):
   """What training, evaluation and sampling have in common."""
@@ -213,28 +210,7 @@ def _spec(
 ) -> spec_lib.Spec:
   if start:
     return model_folder.spec(start, tokenizer)
-  return random_spec(config, tokenizer.vocab_size)
-
-
-def random_spec(config: FrozenConfigDict, vocab_size: int) -> spec_lib.Spec:
-  """Returns the spec of random weights for so many tokens."""
-  c = config.model
-  return spec_lib.Spec(
-    vocab_size=vocab_size,
-    vocab_rows=-(-vocab_size // 64) * 64,
-    layers=c.layers,
-    embed_dim=c.embed_dim,
-    heads=c.heads,
-    kv_heads=c.kv_heads,
-    head_dim=c.head_dim,
-    ffw_dim=c.ffw_dim,
-    qkv_bias=True,
-    tied_head=c.tied_head,
-    rope_theta=c.rope_theta,
-    norm_eps=c.norm_eps,
-    init_std=c.init_std,
-    context_tokens=_RANDOM_CONTEXT_TOKENS,
-  )
+  return layout.random_spec(config, tokenizer.vocab_size)
 
 
 def _grader(config: FrozenConfigDict) -> graders.Grader:

@@ -17,6 +17,9 @@ from dapo_jax.rollout import shares as shares_lib
 from dapo_jax.sampling import capacity
 from dapo_jax.sampling import limits as limits_lib
 
+# Contexts that a model of random weights is built for.
+_RANDOM_CONTEXT_TOKENS = 32_768
+
 
 def row_tokens(config: FrozenConfigDict) -> int:
   """Returns the length of a packed row, [tokens]."""
@@ -60,6 +63,27 @@ def shares_prompts(config: FrozenConfigDict, mesh: Mesh) -> bool:
     config.learner.share_prompts,
     attention_kind=config.model.attention,
     mesh=mesh,
+  )
+
+
+def random_spec(config: FrozenConfigDict, vocab_size: int) -> spec_lib.Spec:
+  """Returns the spec of random weights for so many tokens."""
+  c = config.model
+  return spec_lib.Spec(
+    vocab_size=vocab_size,
+    vocab_rows=-(-vocab_size // 64) * 64,
+    layers=c.layers,
+    embed_dim=c.embed_dim,
+    heads=c.heads,
+    kv_heads=c.kv_heads,
+    head_dim=c.head_dim,
+    ffw_dim=c.ffw_dim,
+    qkv_bias=True,
+    tied_head=c.tied_head,
+    rope_theta=c.rope_theta,
+    norm_eps=c.norm_eps,
+    init_std=c.init_std,
+    context_tokens=_RANDOM_CONTEXT_TOKENS,
   )
 
 
