@@ -108,6 +108,31 @@ class RatioStatsTest(parameterized.TestCase):
     self.assertEqual(int(stats.response_count), 4)
     self.assertEqual(int(stats.clipped_response_count), 3)
 
+  def test_a_response_may_have_places_that_do_not_count(self):
+    # Its second and last places do not count, whatever id they have; the third
+    # response has none that does.
+    ratio = np.array([1.5, 1.0, 1.5, 1.5, 1.0, 1.5, 1.5], np.float32)
+    mask = np.array([True, False, True, True, True, False, False])
+    for ids in ([1, 0, 1, 2, 2, 0, 3], [1, 1, 1, 2, 2, 3, 3]):
+      stats = _stats(ratio, np.ones_like(ratio), mask, ids=np.array(ids))
+      self.assertEqual(int(stats.response_count), 2)
+      self.assertEqual(int(stats.clipped_response_count), 1)
+
+  def test_responses_are_counted_as_one_by_one(self):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+      ids = np.sort(rng.integers(0, 7, (3, 24)), axis=1)
+      ratio = rng.choice([1.0, 1.5], (3, 24), p=[0.2, 0.8]).astype(np.float32)
+      mask = (ids > 0) & (rng.random((3, 24)) < 0.7)
+      stats = _stats(ratio, np.ones_like(ratio), mask, ids=ids)
+      found = [
+        (row[kept & (own == i)] == 1.5).all()
+        for row, own, kept in zip(ratio, ids, mask, strict=True)
+        for i in np.unique(own[kept])
+      ]
+      self.assertEqual(int(stats.response_count), len(found))
+      self.assertEqual(int(stats.clipped_response_count), sum(found))
+
   def test_without_ids_no_share_of_responses_is_reported(self):
     metrics = diagnostics.metrics(_stats(_RATIO, _ADVANTAGE, _MASK))
     self.assertNotIn('policy/clipped_response_frac', metrics)

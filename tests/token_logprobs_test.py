@@ -1,5 +1,8 @@
 """Tests of `model.token_logprobs`."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -231,6 +234,14 @@ class WantedTest(absltest.TestCase):
       )
       for a, b in zip(grads, whole_grads, strict=True):
         np.testing.assert_allclose(a, b, atol=tolerances.F32_ATOL)
+
+  def test_nothing_is_sorted_and_no_places_are_added_up(self):
+    # Both are slow on a TPU, and take long to compile for one.
+    step = jax.grad(functools.partial(_loss, split_vocab=True), has_aux=True)
+    program = jax.make_jaxpr(functools.partial(step, chunk_tokens=6))
+    names = set(re.findall(r' = ([a-z-]+)\[', str(program(*_inputs()))))
+    self.assertIn('gather', names)
+    self.assertNoCommonElements(names, {'sort', 'scatter', 'scatter-add'})
 
   def test_a_place_that_is_not_wanted_may_hold_anything(self):
     hidden, head, targets = _inputs()
