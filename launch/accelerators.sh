@@ -23,21 +23,23 @@ accelerator() {
   esac
   case $generation in
     v4 | v5p)
-      ((size % 2 == 0)) || fail "--type ($1) must have an even size: two" \
-        "TensorCores a chip"
+      ((size % 8 == 0)) || fail "--type ($1) must have a size that 8 divides:" \
+        "hosts have four chips, of two TensorCores"
+      [[ $generation == v5p ]] || ((size <= 8192)) ||
+        fail "--type ($1) must be at most v4-8192"
       chips=$((size / 2))
       topology=$(_cube "$chips")
       chips_per_host=4
       ;;
     *)
       topology=$(_square "$chips")
+      [[ $topology ]] || fail "--type ($1) must have 1, 4, 8, 16, 32, 64, 128" \
+        "or 256 chips"
       # Eight chips are one host; more are hosts of four.
       chips_per_host=$((chips == 8 ? 8 : 4))
       ;;
   esac
   if ((chips < 4)); then chips_per_host=$chips; fi
-  ((chips % chips_per_host == 0)) ||
-    fail "--type ($1) has $chips chips; its hosts have 4 each"
   hosts=$((chips / chips_per_host))
 }
 
@@ -70,8 +72,14 @@ _cube() {
     512) echo 8x8x8 ;;
     768) echo 8x8x12 ;;
     1024) echo 8x8x16 ;;
+    1152) echo 8x12x12 ;;
+    1536) echo 8x12x16 ;;
+    1728) echo 12x12x12 ;;
     2048) echo 8x16x16 ;;
+    2304) echo 12x12x16 ;;
+    3072) echo 12x16x16 ;;
     4096) echo 16x16x16 ;;
+    4608) echo 12x16x24 ;;
     6144) echo 16x16x24 ;;
   esac
 }

@@ -25,7 +25,8 @@ fi
 workdir=$1 folder=$2
 shift 2
 command=$1
-bin=$(dirname "$(command -v dapo-jax)") || fail 'dapo-jax is not installed'
+need_command dapo-jax
+bin=$(dirname "$(command -v dapo-jax)")
 mirror=("$bin/python" "$ROOT/launch/mirror.py")
 notes=${DAPO_JAX_RUN:-$workdir/.launch}
 child='' copier='' was_asked=false

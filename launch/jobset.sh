@@ -22,8 +22,11 @@ jobset_state() {
   esac
 }
 
+readonly _POD='{.metadata.name} {.status.phase}{"\n"}'
+
 # The name of the first process's pod, which is another one after a restart, and
-# its phase; nothing where it is not begun.
+# its phase, the newest last; nothing where it is not begun. An index into the
+# list is an error of kubectl's where it is empty.
 first_pod() {
   local selector=jobset.sigs.k8s.io/jobset-name=$name
   selector+=,jobset.sigs.k8s.io/job-index=0
@@ -31,16 +34,29 @@ first_pod() {
   ask "$name-slice-0-0 Running" "${kubectl[@]}" get pods \
     "--selector=$selector" '--field-selector=status.phase!=Pending' \
     --sort-by=.metadata.creationTimestamp \
-    '--output=jsonpath={.items[-1:].metadata.name} {.items[-1:].status.phase}'
+    "--output=jsonpath={range .items[*]}$_POD{end}"
+}
+
+# Says, now and every five minutes, that no pod runs, and what tells why.
+tell_at_s=0
+say_pending() {
+  if ((SECONDS >= tell_at_s)); then
+    say "no pod of $name runs yet; why: $(quoted "${kubectl[@]}" describe pods \
+      "--selector=jobset.sigs.k8s.io/jobset-name=$name")"
+    tell_at_s=$((SECONDS + 300))
+  fi
 }
 
 # Shows the log of the first process, through all restarts, to the end.
 follow() {
   local found pod phase shown='' state=Running
   while [[ $state == Running ]]; do
-    found=$(first_pod) || true
+    found=$(first_pod | tail -n 1) || true
     read -r pod phase <<<"$found" || true
-    if [[ ! $pod ]] || [[ $pod == "$shown" && $phase != Running ]]; then
+    if [[ ! $pod ]]; then
+      say_pending
+      pause "$poll"
+    elif [[ $pod == "$shown" && $phase != Running ]]; then
       pause "$poll"
     elif [[ $pod == "$shown" ]]; then
       say 'the connection broke; the run goes on'

@@ -15,6 +15,7 @@
 set -euo pipefail
 source "$(dirname "$0")/shared.sh"
 
+sets_folder=false
 workdir='' processes=1 devices='' pause_s=5
 job=() pids=() statuses=() was_asked=false
 

@@ -94,7 +94,7 @@ need_bucket() {
     fail "$1=gs://BUCKET/FOLDER is required: the run's checkpoints and logs" \
       "go there, for its machines do not stay"
   need_match "$1" "$2" 'gs://[a-z0-9][-a-z0-9._]+/[^ ]*[^ /]' \
-    'gs://BUCKET/FOLDER, without a / at the end'
+    'gs://BUCKET/FOLDER, BUCKET in lower case, no blank, no / at the end'
 }
 
 need_image() {
@@ -102,7 +102,22 @@ need_image() {
   need_match "$1" "$2" '[A-Za-z0-9][-A-Za-z0-9._:/@]*' 'the name of an image'
 }
 
+# Prints the file that --config names after --, without its row.
+config_of() {
+  local word found=''
+  while (($#)); do
+    word=${1#-}
+    case ${word#-} in
+      config=*) found=${1#*=} ;;
+      config) found=${2:-} ;;
+    esac
+    shift
+  done
+  printf '%s\n' "${found%%:*}"
+}
+
 # The words after --: a command of dapo-jax, without the flags that are ours.
+sets_folder=true
 need_job() {
   local word
   [[ ${1:-} ]] ||
@@ -119,11 +134,17 @@ need_job() {
     word=${word#-}
     case ${word#-} in
       workdir* | distributed* | coordinator* | process | process=* | \
-        processes* | config.checkpoint.folder*)
+        processes*)
         fail "--${word#-} must not be given after --; this script sets it"
+        ;;
+      config.checkpoint.folder*)
+        ! $sets_folder || fail "--${word#-} must not be given after --; it is" \
+          "--folder's checkpoints/"
         ;;
     esac
   done
+  [[ $(config_of "$@") ]] ||
+    fail "after -- there must be a --config=FILE, such as configs/demo.py"
 }
 
 # Waits for a process of this shell and returns its status. A signal ends

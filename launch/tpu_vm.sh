@@ -80,6 +80,7 @@ check() {
     need_match --extras "$extras" '[a-z0-9,]+' 'names with commas between'
     git -C "$ROOT" rev-parse --quiet --verify "$ref^{commit}" >/dev/null ||
       fail "--ref ($ref) must be a commit of the repository $ROOT"
+    need_config
     if $existing; then
       [[ $slices == 1 && ! $given_type ]] ||
         fail "--existing is one TPU VM as it is; leave out --slices and --type"
@@ -92,6 +93,18 @@ check() {
     fail "--$action takes nothing after --"
   fi
   need_command gcloud
+}
+
+# What is run is the commit: a configuration that is not in it would be missed
+# only when the machines are rented.
+need_config() {
+  local file
+  file=$(config_of "${job[@]}")
+  # What the bucket's input/ brings is there too.
+  [[ $file != input/* ]] || return 0
+  git -C "$ROOT" cat-file -e "$ref:$file" 2>/dev/null ||
+    fail "--config ($file) must be a file of the commit that is installed" \
+      "(--ref, $ref), as the repository calls it, or one of input/"
 }
 
 # What gcloud is set to, where nothing is given.
@@ -123,6 +136,14 @@ interrupted() {
   exit 130
 }
 
+# At every end but those that say it themselves.
+left_behind() {
+  if $is_there; then
+    say "$name is not deleted, and costs:"
+    hints
+  fi
+}
+
 hints() {
   local same=(launch/tpu_vm.sh "--name=$name" "${where[@]}")
   if ((slices > 1)); then same+=("--slices=$slices"); fi
@@ -135,15 +156,14 @@ hints() {
 train() {
   trap interrupted INT TERM
   describe
-  if ! $existing && ! $dry_run; then trap hints EXIT; fi
+  if ! $existing && ! $dry_run; then trap left_behind EXIT; fi
   until_done
-  trap - EXIT
-  if $delete_when_done && ! $existing; then
-    delete_nodes
-  elif ! $existing && ! $dry_run; then
-    say "$name is not deleted, and costs:"
-    hints
-  fi
+  if $delete_when_done && ! $existing; then delete; fi
+}
+
+delete() {
+  delete_nodes || fail "$name may still be there, and cost; what gcloud says" \
+    "of it is above"
 }
 
 parse "$@"
@@ -155,5 +175,5 @@ case $action in
   status) on_nodes all "$(worker status)" ;;
   follow) judge && follow_from $((logged > 20 ? logged - 19 : 1)) ;;
   stop) on_nodes all "$(worker stop)" ;;
-  delete) delete_nodes ;;
+  delete) delete ;;
 esac

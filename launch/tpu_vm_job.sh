@@ -130,7 +130,8 @@ follow() {
 # Says what ended the run, and returns where it may be started again.
 may_start_again() {
   local found
-  found=$(look)
+  need_look
+  heed_deletion
   if [[ $found != ready* ]]; then
     say "preempted or lost: $name is ${found#* }; the run goes on from what" \
       "is in $folder"

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2034,SC2154
 # The TPU VMs of tpu_vm.sh: made, waited for, reached and deleted with gcloud.
 # Sourced by it, not run.
 #
@@ -33,15 +33,30 @@ create_nodes() {
   esac
   say "requesting $slices x $tpu_type, $capacity"
   queued_resources create "${flags[@]}" "${create_flags[@]}" || return
+  is_there=true
   dry_state=ACTIVE
 }
 
+# Says no where it may still be there.
 delete_nodes() {
+  local tries
   ! $existing || fail '--existing: this script deletes nothing that it did' \
     'not make'
   say "deleting $name"
-  queued_resources delete --force --quiet
+  for ((tries = 1; tries <= 3; tries++)); do
+    if queued_resources delete --force --quiet ||
+      [[ $(resource_state) == ABSENT ]]; then
+      is_there=false was_ready=false
+      return
+    fi
+    pause "$poll"
+  done
+  return 1
 }
+
+# What gcloud says where asking again does not help.
+_REFUSED='permission.?denied|forbidden|unauthenticated|reauth|auth login'
+_REFUSED+='|has not been used|is disabled|invalid'
 
 # Asks gcloud for a state; ABSENT where there is none of that name. Another
 # fault, of the network say, is asked again.
@@ -60,6 +75,7 @@ state_of() {
       return
     fi
     say "gcloud does not tell the state: $(tail -n 1 "$errors")"
+    if grep -qiE "$_REFUSED" "$errors"; then break; fi
     pause "$poll"
   done
   rm -f "$errors"
@@ -106,18 +122,39 @@ look() {
   esac
 }
 
+# Whether there is something that costs, as far as this script knows.
+is_there=false
+# Whether they were READY, and this script has not deleted them since.
+was_ready=false
+
+# Sets `found` to what `look` says.
+need_look() {
+  found=$(look) || fail "gcloud tells no state of $name, see above"
+  if [[ $found != absent* ]]; then is_there=true; fi
+}
+
+# A preempted one is SUSPENDED: who deletes it means it.
+heed_deletion() {
+  if [[ $found == absent* ]] && $was_ready; then
+    is_there=false
+    fail "$name was deleted, not by this script; the same command requests" \
+      "it anew and goes on"
+  fi
+}
+
 # Returns when all nodes are READY; makes them anew where they are lost. gcloud
 # does not take back what is SUSPENDING or DELETING: that is waited for.
 need_nodes() {
   local found said='' refusals=0
   while true; do
-    found=$(look) || return
+    need_look
     if [[ $found != "$said" ]]; then say "$name is ${found#* }"; fi
     said=$found
     case $found in
-      ready*) return ;;
+      ready*) was_ready=true && return ;;
       waiting*) pause "$poll" ;;
       lost* | absent*)
+        heed_deletion
         ! $existing || fail "--name ($name) must be a TPU VM that is READY," \
           "and it is ${found#* }"
         if [[ $found == *FAILED ]]; then refusals=$((refusals + 1)); fi

@@ -2,8 +2,8 @@
 
 It notes every call in CLOUD/calls.jsonl, and keeps the JobSet that was applied
 in CLOUD/jobset.json. What a pod does is really run, by `logs`; CLOUD/state.json
-has what goes wrong, in the manner of fake_gcloud. Then it does as Kubernetes
-does by the JobSet's policies.
+has what goes wrong, in the manner of fake_gcloud, and in `pending` how often no
+pod is begun yet. Then it does as Kubernetes does by the JobSet's policies.
 """
 
 import json
@@ -94,6 +94,20 @@ def _end_pod(about: dict[str, Any], status: int) -> None:
     about['restarts'] += 1
 
 
+def _pods(about: dict[str, Any], template: str) -> int:
+  """Prints the pods that are begun; kubectl can take none out of no list."""
+  state = json.loads(_STATE.read_text())
+  if pending := state.get('pending', 0):
+    half = _STATE.with_suffix('.half')
+    half.write_text(json.dumps(state | {'pending': pending - 1}))
+    half.replace(_STATE)
+    if '[-1' in template:
+      print('error: array index out of bounds', file=sys.stderr)
+    return 1 if '[-1' in template else 0
+  print(_pod(about), 'Running')
+  return 0
+
+
 def main() -> int:
   """Does what the command line says, and returns the exit status."""
   args = sys.argv[1:]
@@ -113,7 +127,7 @@ def main() -> int:
   elif words[:2] == ['get', 'jobset'] and about:
     print(words[2], about['condition'], end='')
   elif words[:2] == ['get', 'pods'] and about:
-    print(_pod(about), 'Running', end='')
+    return _pods(about, args[-1])
   return 0
 
 

@@ -87,6 +87,49 @@ class RunTest(parameterized.TestCase):
     self.assertRegex(output, 'given up at step 3 after 2 failures in a row')
     self.assertLen(_lines(output, '.* starting: .*'), 2)
 
+  def test_what_another_deletes_is_not_rented_again(self):
+    self.place.set_state(holds=[3])
+    first = self.place.begin('tpu_vm.sh', *_ARGS, *_JOB)
+    seen = ''
+    while 'step 2\n' not in seen:
+      seen += first.stdout.readline()
+    deleted = self.place.run('tpu_vm.sh', '--name=one', '--delete')
+    self.assertEqual(deleted.status, 0, deleted.output)
+    output, _ = first.communicate(timeout=20)
+    self.assertEqual(first.returncode, 2, output)
+    self.assertRegex(output, 'one was deleted, not by this script')
+    self.assertNotRegex(output, 'costs')
+    self.assertLen(self.place.calls('create'), 1)
+    # What is not there is deleted.
+    again = self.place.run('tpu_vm.sh', '--name=one', '--delete')
+    self.assertEqual(again.status, 0, again.output)
+
+  def test_a_deletion_that_fails_is_tried_again(self):
+    refusal = {'when': ' delete ', 'what': 'refuse', 'message': 'try later'}
+    self.place.set_state(faults=[refusal])
+    self._run('--delete-when-done')
+    self.assertLen(self.place.calls('delete', '--force'), 2)
+
+  def test_what_could_not_be_deleted_is_told_with_how_to(self):
+    refusal = {'when': ' delete ', 'what': 'refuse', 'message': 'try later'}
+    self.place.set_state(faults=[refusal] * 3)
+    output = self._run('--delete-when-done', status=2)
+    self.assertRegex(output, 'error: one may still be there, and cost')
+    self.assertRegex(output, 'delete it: .*--name=one .*--delete')
+
+  def test_what_asking_again_does_not_help_is_asked_once(self):
+    refusal = {
+      'when': ' describe ',
+      'what': 'refuse',
+      'message': "PERMISSION_DENIED: Permission 'tpu.nodes.get' denied",
+    }
+    self.place.set_state(faults=[refusal])
+    output = self._run(status=2)
+    self.assertRegex(output, 'PERMISSION_DENIED(.|\n)*gcloud tells no state')
+    self.assertLen(self.place.calls('describe'), 1)
+    # Nothing is there that could cost.
+    self.assertNotRegex(output, 'costs|delete it')
+
   def test_what_cannot_be_had_ends_it(self):
     refusal = {'when': ' create ', 'what': 'refuse', 'message': 'no quota'}
     self.place.set_state(faults=[refusal] * 3)
@@ -204,10 +247,12 @@ class OptionTest(parameterized.TestCase):
     (('--name=One',), r'--name \(One\) must be a lower-case letter'),
     (('--name=',), '--name=NAME is required'),
     (('--type=v5e8',), r'--type \(v5e8\) must be a generation and a size'),
-    (('--type=v5p-7',), r'--type \(v5p-7\) must have an even size'),
+    (('--type=v5p-6',), r'--type \(v5p-6\) must have a size that 8 divides'),
+    (('--type=v6e-3',), r'--type \(v6e-3\) must have 1, 4, 8, 16, 32, 64, 128'),
     (('--type=',), '--type=TYPE is required'),
     (('--slices=0',), r'--slices \(0\) must be a number from 1'),
     (('--folder=/tmp/x',), r'--folder \(/tmp/x\) must be gs://BUCKET/FOLDER'),
+    (('--folder=gs://Mine/x',), '.* BUCKET in lower case'),
     (('--folder=',), '--folder=gs://BUCKET/FOLDER is required'),
     (('--capacity=cheap',), r'--capacity \(cheap\) must be on-demand, spot or'),
     (('--poll=soon',), r'--poll \(soon\) must be a number of seconds'),
@@ -228,6 +273,16 @@ class OptionTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ((), 'nothing to run'),
+    (('--', 'train'), r'after -- there must be a --config=FILE'),
+    (('--', 'train', '--config.train.steps=8'), 'after -- there must be a'),
+    (
+      ('--', 'train', '--config=new.py:row'),
+      r'--config \(new.py\) must be a file of the commit that is installed',
+    ),
+    (
+      ('--', 'train', '--config', 'new.py'),
+      r'--config \(new.py\) must be a file of the commit that is installed',
+    ),
     (('--', 'serve'), r'after -- \(now serve\) must be train, sft or eval'),
     (('--', 'train', '--workdir=x'), '--workdir=x must not be given after --'),
     (('--', 'train', '-workdir=x'), '--workdir=x must not be given after --'),

@@ -59,6 +59,9 @@ class Place:
     for made in (self.repository, self.cloud, self.buckets, self.bin):
       made.mkdir()
     shutil.copytree(ROOT / 'launch', self.repository / 'launch')
+    # As fake_dapo_jax knows them.
+    for config in ('good.py', 'bad.py', 'crash.py'):
+      (self.repository / config).touch()
     self._git('init', '--quiet')
     self._git('add', '.')
     author = ('-c', 'user.name=a', '-c', 'user.email=a@example.com')
