@@ -339,7 +339,7 @@ def _profile():
 def _plan():
   return dict(
     # What `dapo-jax plan` reckons with; a run does not look at it. Mean of the
-    # prompts and of the responses before they are cut off, [tokens]; None = a
+    # prompts and of the responses, cut ones as they are cut, [tokens]; None = a
     # seventh of the longest (about DAPO's 3,000 of 20,480, figure 7).
     prompt_tokens_mean=config_dict.placeholder(int),
     response_tokens_mean=config_dict.placeholder(int),

@@ -77,7 +77,7 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
 
   spec = model_shapes.spec(config)
   lengths = workload.of_config(config)
-  if flag_values.metrics:
+  if flag_values.metrics is not None:
     lengths = workload.of_metrics(flag_values.metrics, lengths)
   with _interruptible(), _told() as tell, _noted() as notes:
     plan = job_plan.make(

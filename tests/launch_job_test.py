@@ -26,6 +26,15 @@ class StatusTest(parameterized.TestCase):
     )
     return done.status
 
+  def test_without_dapo_jax_it_says_so(self):
+    (self.place.bin / 'dapo-jax').unlink()
+    done = self.place.run(
+      *('job.sh', str(self.workdir), '', 'train'),
+      more={'PATH': f'{self.place.bin}:/usr/bin:/bin'},
+    )
+    self.assertEqual(done.status, 2)
+    self.assertRegex(done.output, 'error: dapo-jax is not installed')
+
   @parameterized.parameters(
     # Done is a run that has written its model.
     (_MODEL, 'train', 0),

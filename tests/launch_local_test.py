@@ -72,6 +72,11 @@ class StandInTest(parameterized.TestCase):
     self.assertRegex(self._run('--processes=2'), '(?m)^resumed after step 3$')
     self.assertEqual(_steps(self.workdir), list(range(1, 9)))
 
+  def test_checkpoints_may_be_elsewhere(self):
+    elsewhere = self.place.path / 'elsewhere'
+    self._run(job=(*_JOB, f'--config.checkpoint.folder={elsewhere}'))
+    self.assertNotEmpty(list(elsewhere.iterdir()))
+
   def test_an_error_of_the_user_is_not_tried_again(self):
     output = self._run(
       '--processes=2', job=('--', 'train', '--config=bad.py'), status=2

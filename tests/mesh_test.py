@@ -65,7 +65,7 @@ class EngineMeshTest(parameterized.TestCase):
   def test_tensor_must_divide_the_devices(self, tensor):
     with self.assertRaisesRegex(
       ValueError,
-      rf'\({tensor}\).*\(8\), so it can be 1, 2, 4, 8; change '
+      rf'\({tensor}\) .* 8 devices of an engine, .* 1, 2, 4, 8; change '
       '--config.sampler.tensor',
     ):
       mesh_lib.engine_mesh(jax.devices()[:8], tensor=tensor)

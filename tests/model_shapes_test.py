@@ -36,6 +36,18 @@ class SpecTest(parameterized.TestCase):
       found = model_shapes.spec(tiny_run.config({'model.path': folder}))
     self.assertEqual((found.layers, found.kv_heads), (36, 2))
 
+  def test_a_folder_that_is_not_here_is_known_by_its_name(self):
+    path = 'input/Qwen2.5-3B'
+    with self.assertLogs(logger='absl', level='WARNING') as logs:
+      found = model_shapes.spec(tiny_run.config({'model.path': path}))
+    self.assertEqual((found.layers, found.kv_heads), (36, 2))
+    self.assertRegex(logs.output[0], f'{path} is not here; .* Qwen/Qwen2.5-3B')
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder, 'Qwen2.5-3B')
+      path.mkdir()
+      with self.assertRaisesRegex(ValueError, 'with a config.json'):
+        model_shapes.spec(tiny_run.config({'model.path': str(path)}))
+
   def test_random_weights_have_the_vocabulary_that_is_trained(self):
     found = model_shapes.spec(tiny_run.config())
     # Rounded up to 64.

@@ -61,6 +61,9 @@ class TextTest(absltest.TestCase):
     text = plan_text.render(plan)
     self.assertIn('DOES NOT FIT', text)
     self.assertIn('It does not fit.', text)
+    # Which phase more chips would help is another question then.
+    self.assertRegex(self.text, 'takes (clearly )?longer')
+    self.assertNotRegex(text, 'takes (clearly )?longer')
 
   def test_memories_are_told_apart(self):
     first, *rest = self.plan.programs

@@ -56,6 +56,13 @@ class LengthsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r'prompt_tokens_mean \(71\)'):
       workload.of_config(config)
 
+  def test_responses_are_not_longer_than_the_longest(self):
+    config = _config(
+      {'plan.response_tokens_mean': 701, 'rollout.max_response_tokens': 700}
+    )
+    with self.assertRaisesRegex(ValueError, r'response_tokens_mean \(701\)'):
+      workload.of_config(config)
+
   def test_without_the_filter_all_are_kept(self):
     self.assertLess(workload.of_config(_config()).kept_frac, 1)
     found = workload.of_config(_config({'filter.enabled': False}))
@@ -68,6 +75,30 @@ class LengthsTest(parameterized.TestCase):
     cut = workload.draw(lengths._replace(longest_tokens=120), 1000)
     self.assertEqual(cut.max(), 120)
     np.testing.assert_array_equal(drawn, workload.draw(lengths, 100_000))
+
+  # ln 20,480 - ln 12,000 is half a sigma: a third of all would be cut.
+  @parameterized.parameters(
+    (12_000.0, 1.0), (3_000.0, 1.0), (15_000.0, 2.0), (20_480.0, 1.0)
+  )
+  def test_the_mean_is_that_of_what_is_cut(self, mean, sigma):
+    lengths = _LENGTHS._replace(
+      response_tokens=mean, sigma=sigma, longest_tokens=20_480
+    )
+    drawn = workload.draw(lengths, 100_000)
+    self.assertAlmostEqual(drawn.mean() / mean, 1.0, delta=0.01)
+
+  @parameterized.parameters(
+    (500.0, 0.5, 'length_mean_tokens of 500, which must be from 1 to 400'),
+    (0.5, 0.5, 'length_mean_tokens of 0.5'),
+    (50.0, 1.7, 'kept_frac of 1.7, which must be from 0 to 1'),
+    (50.0, -3.0, 'kept_frac of -3'),
+  )
+  def test_metrics_of_another_configuration_are_refused(
+    self, length, kept, words
+  ):
+    row = {'response/length_mean_tokens': length, 'filter/kept_frac': kept}
+    with self.assertRaisesRegex(ValueError, words):
+      workload.of_metrics(self._file(json.dumps(row) + '\n'), _LENGTHS)
 
   def test_metrics_say_what_a_run_has(self):
     file = self._file(
@@ -103,7 +134,9 @@ class LengthsTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r'line \d is not JSON'):
       workload.of_metrics(self._file(text), _LENGTHS)
 
-  @parameterized.parameters('NaN', 'null', '"many"', '0', '-1', 'Infinity')
+  @parameterized.parameters(
+    'NaN', 'null', '"many"', '0', '-1', 'Infinity', 'true'
+  )
   def test_a_length_that_is_none_is_no_step(self, value):
     row = f'{{"response/length_mean_tokens": {value}}}\n'
     with self.assertRaisesRegex(ValueError, 'has no step'):

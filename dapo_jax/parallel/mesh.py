@@ -94,9 +94,10 @@ def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
   """Returns an engine's mesh: slots are split over what `tensor` leaves."""
   if len(devices) % tensor:
     raise ValueError(
-      f"the engine's tensor shards ({tensor}) must divide the number of "
-      f'devices ({len(devices)}), so it can be {divisors(len(devices))}; '
-      'change --config.sampler.tensor'
+      f'sampler.tensor ({tensor}) must divide the {len(devices)} devices of an '
+      f'engine, so it can be {divisors(len(devices))}; change '
+      '--config.sampler.tensor, or of how many devices an engine is with '
+      '--config.sampler.engine_chips'
     )
   return _mesh(devices, {SLOT_AXIS: len(devices) // tensor, 'tensor': tensor})
 

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
 from ml_collections import FrozenConfigDict
 
 from dapo_jax.data import tokenizers
@@ -63,6 +64,8 @@ def spec(config: FrozenConfigDict) -> spec_lib.Spec:
   weights the vocabulary is the tokenizer's, or as large as one may be that is
   trained on the spot.
 
+  A folder that is not here is known by its name, which is told.
+
   Raises:
     ValueError: the model is neither a folder here nor one that is known.
   """
@@ -71,8 +74,14 @@ def spec(config: FrozenConfigDict) -> spec_lib.Spec:
     return layout.random_spec(config, _vocab_size(config))
   if pathlib.Path(path, 'config.json').is_file():
     return spec_lib.from_hf(hf_weights.read_config(path))
-  if path in KNOWN:
-    return spec_lib.from_hf(KNOWN[path])
+  # A folder that is only on the machines has the name of its model.
+  is_absent = not os.path.exists(path)
+  last = pathlib.PurePath(path).name
+  for name, known in KNOWN.items():
+    if path == name or (is_absent and last == name.partition('/')[2]):
+      if path != name:
+        logging.warning('%s is not here; it is taken for %s', path, name)
+      return spec_lib.from_hf(known)
   raise ValueError(
     f'model.path ({path}) must be a folder with a config.json or one of '
     f'{", ".join(KNOWN)}; nothing is downloaded for a plan; change '

@@ -222,8 +222,9 @@ def _times(plan: job_plan.Plan) -> str:
     f'  {config.train.steps} rollout steps take {_three(cheap)} to '
     f'{_three(dear)} '
     'chip-hours, without evaluations, checkpoints and compilation',
-    f'  {_advice(plan, time)}',
   ]
+  if plan.fits:
+    lines.append(f'  {_advice(plan, time)}')
   return '\n'.join(lines)
 
 

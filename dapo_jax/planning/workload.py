@@ -1,9 +1,11 @@
 """How much a rollout step has to do, from a distribution of lengths.
 
-Lengths are log-normal and cut at the longest response. They are drawn with a
-fixed seed, so a plan of the same numbers is the same plan. Host only.
+Lengths are log-normal and cut at the longest response; their mean is that of
+what is left, as a run measures it. They are drawn with a fixed seed, so a plan
+of the same numbers is the same plan. Host only.
 """
 
+import functools
 import heapq
 import json
 import math
@@ -29,7 +31,7 @@ class Lengths(NamedTuple):
   """What is known of prompts and responses."""
 
   prompt_tokens: int  # mean
-  response_tokens: float  # mean, before responses are cut off
+  response_tokens: float  # mean, those that are cut off included
   sigma: float  # of the logarithm of a response's tokens
   longest_tokens: int  # where responses are cut off
   kept_frac: float  # of drawn prompts, that pass the filter
@@ -70,13 +72,15 @@ def of_config(config: FrozenConfigDict) -> Lengths:
   c = config.plan
   mean = c.response_tokens_mean or _MEAN_FRAC * longest
   prompt = c.prompt_tokens_mean or _MEAN_FRAC * config.data.max_prompt_tokens
-  most = config.data.max_prompt_tokens
-  if prompt > most:
-    raise ValueError(
-      f'plan.prompt_tokens_mean ({prompt}) must be at most '
-      f'data.max_prompt_tokens ({most}); change '
-      '--config.plan.prompt_tokens_mean'
-    )
+  for name, value, limit, most in (
+    ('prompt', prompt, 'data.max_prompt_tokens', config.data.max_prompt_tokens),
+    ('response', mean, 'rollout.max_response_tokens', longest),
+  ):
+    if value > most:
+      raise ValueError(
+        f'plan.{name}_tokens_mean ({value}) must be at most {limit} ({most}); '
+        f'change --config.plan.{name}_tokens_mean'
+      )
   return Lengths(
     prompt_tokens=max(1, round(prompt)),
     response_tokens=mean,
@@ -96,8 +100,8 @@ def of_metrics(file: str, lengths: Lengths, *, last: int = 20) -> Lengths:
     last: so many steps are looked at.
 
   Raises:
-    ValueError: there is no such file, it is none of metrics, or no step is in
-      it.
+    ValueError: there is no such file, it is none of metrics, no step is in
+      it, or its numbers are none of this configuration's.
   """
   path = pathlib.Path(file)
   if not path.is_file():
@@ -109,11 +113,19 @@ def of_metrics(file: str, lengths: Lengths, *, last: int = 20) -> Lengths:
   if not rows:
     raise ValueError(f'--metrics ({file}) has no step with {names[0]}')
   found = {}
-  for name in names:
+  for name, least, most, limit in (
+    (names[0], 1, lengths.longest_tokens, ', rollout.max_response_tokens'),
+    (names[1], 0, 1, ''),
+  ):
     numbers = [_number(row, name) for row in rows]
     numbers = [number for number in numbers if math.isfinite(number)]
     if numbers:
       found[name] = statistics.mean(numbers)
+      if not least <= found[name] <= most:
+        raise ValueError(
+          f'--metrics ({file}) has a mean {name} of {found[name]:g}, which '
+          f'must be from {least} to {most}{limit}: is it of another run?'
+        )
   kept = found.get(names[1], lengths.kept_frac)
   return lengths._replace(
     response_tokens=found[names[0]],
@@ -142,15 +154,40 @@ def _rows(path: pathlib.Path) -> Iterator[Mapping]:
 def _number(row: Mapping, name: str) -> float:
   """Returns a finite number of a row, NaN where it has none."""
   value = row.get(name)
-  is_number = isinstance(value, int | float) and math.isfinite(value)
-  return float(value) if is_number else math.nan
+  is_number = isinstance(value, int | float) and not isinstance(value, bool)
+  return float(value) if is_number and math.isfinite(value) else math.nan
 
 
 def draw(lengths: Lengths, count: int) -> Int[np.ndarray, ' n']:
   """Returns the tokens of so many responses."""
-  mu = math.log(lengths.response_tokens) - lengths.sigma**2 / 2
+  mu = _log_median(
+    lengths.response_tokens, lengths.sigma, lengths.longest_tokens
+  )
   drawn = np.random.default_rng(0).lognormal(mu, lengths.sigma, count)
   return drawn.round().clip(1, lengths.longest_tokens).astype(np.int64)
+
+
+@functools.lru_cache
+def _log_median(mean: float, sigma: float, longest: int) -> float:
+  """Returns mu where min(X, longest) has the mean, log X being N(mu, sigma^2).
+
+  E[min(X, L)] = exp(mu + sigma^2 / 2) Phi((ln L - mu) / sigma - sigma)
+    + L (1 - Phi((ln L - mu) / sigma)) rises with mu, so it is bisected.
+  """
+  if sigma == 0:
+    return math.log(mean)
+  phi = lambda z: (1 + math.erf(z / math.sqrt(2))) / 2
+
+  def cut_mean(mu):
+    z = (math.log(longest) - mu) / sigma
+    return math.exp(mu + sigma**2 / 2) * phi(z - sigma) + longest * phi(-z)
+
+  low = math.log(mean) - sigma**2 / 2  # right where nothing is cut
+  high = math.log(longest) + 8 * sigma  # where everything is
+  for _ in range(60):
+    middle = (low + high) / 2
+    low, high = (middle, high) if cut_mean(middle) < mean else (low, middle)
+  return high
 
 
 def sampling(
