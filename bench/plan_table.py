@@ -4,8 +4,9 @@
 
 A line is what `dapo-jax plan --json` says with the flags that stand in it: the
 update's heads over as many chips as there are key heads, at most eight; the
-engine that `dapo-jax plan --sweep` ranks first; of the policies that fit, the
-one that recomputes least. `smallest` looks for the smallest slice of any
+engine that `dapo-jax plan --fast --sweep` ranks first, with fewer slots where
+its programs need more memory than was left to them; of the policies that fit,
+the one that recomputes least. `smallest` looks for the smallest slice of any
 generation, from 4 chips on, in which the job fits with everything recomputed.
 What the compiler said is kept, so a second run is quick.
 """
@@ -27,6 +28,7 @@ _CONFIGS = {
   '14b': f'{_DCPO}14b',
   '32b': 'configs/dapo_qwen2p5_32b.py',
 }
+_CACHE = '--config.sampler.cache_gib='
 _KV_HEADS = {'1.5b': 2, '3b': 2, '7b': 4, '14b': 8, '32b': 8}
 # What recomputes least first.
 _REMATS = ('dots', 'attention', 'full', 'offload')
@@ -67,10 +69,26 @@ def _first_that_fits(
   plan, flags = {}, []
   for name in names:
     for flags in _flags(model, name, remats):
-      plan = _plan(model, name, flags)
+      plan, flags = _with_fewer_slots(model, name, flags)
       if plan.get('fits'):
         return plan, flags
   return plan, flags
+
+
+def _with_fewer_slots(
+  model: str, name: str, flags: list[str]
+) -> tuple[Mapping[str, Any], list[str]]:
+  """Returns a plan whose slots, if they alone do not fit, are made fewer."""
+  plan = _plan(model, name, flags)
+  given = [flag for flag in flags if flag.startswith(_CACHE)]
+  if not plan or plan['fits'] or not given:
+    return plan, flags
+  if not plan['phases']['update']['fits']:
+    return plan, flags
+  cache_gib = float(given[0].removeprefix(_CACHE))
+  fewer = f'{_CACHE}{0.8 * cache_gib:.1f}'
+  flags = [fewer if flag == given[0] else flag for flag in flags]
+  return _plan(model, name, flags), flags
 
 
 def _flags(model: str, name: str, remats: Sequence[str]) -> Iterator[list[str]]:

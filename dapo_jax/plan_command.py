@@ -114,7 +114,9 @@ def _swept(plan: Any, flag_values: flags.FlagValues, tell: Any) -> dict:
   if step_programs.ROLLOUT in bad:
     tell('engines that would fit')
     with _silent():
-      found[step_programs.ROLLOUT] = sweep.engines(*job)
+      found[step_programs.ROLLOUT] = sweep.engines(
+        *job, compiles=not flag_values.fast
+      )
   if step_programs.UPDATE in bad and not flag_values.fast:
     with _silent():
       found[step_programs.UPDATE] = sweep.updates(

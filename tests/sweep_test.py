@@ -6,6 +6,7 @@ import jax
 from absl.testing import absltest
 
 import planned
+from dapo_jax.parallel import placement
 from dapo_jax.planning import (
   analysis,
   compiling,
@@ -99,6 +100,7 @@ class EnginesTest(absltest.TestCase):
         model_shapes.spec(config),
         planned.SLICES,
         workload.of_config(config),
+        compiles=False,
       )
     # One host of four chips, over which two key heads do not split.
     self.assertEqual(
@@ -108,6 +110,58 @@ class EnginesTest(absltest.TestCase):
       self.assertEqual(choice.flags['sampler.engine_chips'], 4)
       # All slots find room.
       self.assertIsNone(choice.flags['sampler.cache_gib'])
+
+  def _engines(self, *, hbm_gib, temporary_gib):
+    """Returns choices of rows of 2 GiB in all, whose programs need so much."""
+    config = planned.config(
+      {
+        'sampler.cache': 'paged',
+        'sampler.slots': 4096,
+        'rollout.max_response_tokens': 8000,
+        'learner.pack_tokens': 8192,
+      }
+    )
+    chip = planned.SLICES.chip._replace(hbm_gib=hbm_gib)
+
+    def report(program, *, compiles, **_):
+      counts = (1e9,) * (len(program.loops) + 1)
+      work = estimate.Work(*(counts,) * len(estimate.Work._fields))
+      known = analysis.Report(
+        *(program.name, program.phase, program.loops, work),
+        *(None, None, (), 0.0, False),
+      )
+      if not compiles:
+        return known
+      args = placement.device_bytes((program.args, dict(program.kwargs)))
+      needs = round(temporary_gib * _GIB)
+      if args + needs > hbm_gib * _GIB:
+        fault = compiling.Fault('hbm', 'temporaries (17.0G) exceeds', 17 * _GIB)
+        return known._replace(fault=fault)
+      return known._replace(memory=compiling.Memory(args, 0, 0, needs, 0))
+
+    with (
+      mock.patch.object(analysis, 'report', report),
+      mock.patch.object(topology, 'devices', lambda slices: planned.devices()),
+    ):
+      return sweep.engines(
+        config,
+        model_shapes.spec(config),
+        planned.SLICES._replace(chip=chip),
+        workload.of_config(config),
+      )
+
+  def test_slots_make_room_for_what_programs_need(self):
+    # 1.4 GiB would be free, and 0.5 of them are not.
+    found = self._engines(hbm_gib=1.5, temporary_gib=0.5)
+    self.assertEqual(found[0].flags['sampler.cache_gib'], 0.9)
+    self.assertEqual(found[0].why_not, '')
+    # What needs little is as it was, and so is what was not compiled.
+    found = self._engines(hbm_gib=1.5, temporary_gib=0.05)
+    self.assertEqual(found[0].flags['sampler.cache_gib'], 1.4)
+
+  def test_programs_that_never_fit_are_no_choice(self):
+    found = self._engines(hbm_gib=1.5, temporary_gib=1.6)
+    self.assertEqual({choice.why_not for choice in found}, {'memory'})
 
 
 class FlagsTest(absltest.TestCase):

@@ -3,7 +3,8 @@
 The update and the rollout are looked at apart, for they share no program. Of
 the update's meshes every policy of rematerialisation is compiled, from the one
 that recomputes least on, until one fits: those after it only cost more. An
-engine's memory is known from shapes.
+engine's memory is known from shapes, but for what its programs need beside: of
+the fastest they are compiled.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ _REMATS = ('dots', 'attention', 'full', 'offload')
 _TENSORS = (1, 2, 4, 8, 16)
 # What an engine keeps free for its programs, of a chip's memory.
 _SPARE_FRAC = 0.05
+# Engines that are compiled, at most: a slower one may come first then.
+_MOST_COMPILED = 3
 
 
 class Choice(NamedTuple):
@@ -86,17 +89,35 @@ def engines(
   spec: spec_lib.Spec,
   slices: topology.Topology,
   lengths: workload.Lengths,
+  *,
+  compiles: bool = True,
 ) -> list[Choice]:
   """Returns ways to set the engines up, as `updates` does of the update.
 
-  Nothing is compiled: a twentieth of a chip is left to the programs.
+  A twentieth of a chip is left to the programs. What comes first is compiled,
+  and has fewer slots where its programs need more.
+
+  Args:
+    config: the run's; its engines are replaced.
+    spec: the model.
+    slices: the devices.
+    lengths: of prompts and responses.
+    compiles: whether to.
   """
   found = []
   for flags in _engine_flags(slices):
     choice = _engine(config, spec, slices, lengths, flags)
     if choice is not None:
       found.append(choice)
-  return _ranked(found)
+  found = _ranked(found)
+  seen: list[Choice] = []
+  while compiles and len(seen) < _MOST_COMPILED and found:
+    first, *rest = found
+    if first.why_not or first in seen:
+      break
+    seen.append(_compiled_engine(config, spec, slices, lengths, first))
+    found = _ranked([seen[-1], *rest])
+  return found
 
 
 def with_flags(
@@ -164,13 +185,40 @@ def _engine(config, spec, slices, lengths, flags) -> Choice | None:
   return Choice(flags, others + plan.held['slots'], time, '')
 
 
-def _rollout_plan(config, spec, slices, lengths) -> job_plan.Plan:
+def _compiled_engine(config, spec, slices, lengths, choice: Choice) -> Choice:
+  """Returns a choice with as many slots as its programs, compiled, leave."""
+
+  def plan_of(cache_gib):
+    flags = choice.flags | {'sampler.cache_gib': cache_gib}
+    changed = with_flags(config, flags)
+    return flags, _rollout_plan(changed, spec, slices, lengths, compiles=True)
+
+  asked_gib = choice.flags['sampler.cache_gib']
+  flags, plan = plan_of(asked_gib)
+  if plan.fits:
+    return choice
+  # What is refused says nothing of what it needs: half of it does.
+  half_gib = (asked_gib or plan.held['slots'] / 2**30) / 2
+  try:
+    room = job_plan.cache_room(plan_of(half_gib)[1]).bytes
+    flags, plan = plan_of(int(0.99 * room / 2**30 * 10) / 10)
+  except ValueError:  # too little for one row
+    return choice._replace(why_not='memory', time=None)
+  if not plan.fits:
+    return choice._replace(why_not='memory', time=None)
+  (phase,) = plan.phases
+  return Choice(flags, phase.bytes, step_time.of_plan(plan).rollout, '')
+
+
+def _rollout_plan(
+  config, spec, slices, lengths, *, compiles: bool = False
+) -> job_plan.Plan:
   return job_plan.make(
     config,
     spec,
     slices,
     lengths,
-    compiles=False,
+    compiles=compiles,
     wanted=lambda p: p.phase == step_programs.ROLLOUT,
   )
 
