@@ -17,6 +17,8 @@ from dapo_jax.planning import (
   job_plan,
   model_shapes,
   plan_text,
+  step_programs,
+  sweep,
   topology,
   workload,
 )
@@ -131,6 +133,31 @@ class WholeTest(absltest.TestCase):
     # An engine keeps its pages in place.
     decode = next(r for r in plan.programs if r.name == 'decode chunk')
     self.assertLess(decode.memory.temporary, 2 * _GIB)
+
+
+@pytest.mark.slow
+class SweepTest(absltest.TestCase):
+  def test_the_engine_that_comes_first_fits(self):
+    # Of 14B each step copies weights whose width no tile divides, 1.7 GiB.
+    config = config_lib.load(
+      'configs/dcpo_qwen2p5_math.py:dcpo_14b',
+      [*_SOURCES, '--config.mesh.tensor=8'],
+    )
+    job = (
+      model_shapes.spec(config),
+      topology.parse('v5litepod-64'),
+      workload.of_config(config),
+    )
+    with tempfile.TemporaryDirectory() as home:
+      with mock.patch.dict(os.environ, {'XDG_CACHE_HOME': home}):
+        first = sweep.engines(config, *job)[0]
+        self.assertEqual(first.why_not, '')
+        plan = job_plan.make(
+          sweep.with_flags(config, first.flags),
+          *job,
+          wanted=lambda program: program.phase == step_programs.ROLLOUT,
+        )
+    self.assertTrue(plan.fits)
 
 
 if __name__ == '__main__':

@@ -12,6 +12,7 @@ from dapo_jax.planning import (
   compiling,
   estimate,
   model_shapes,
+  step_programs,
   sweep,
   topology,
   workload,
@@ -111,8 +112,8 @@ class EnginesTest(absltest.TestCase):
       # All slots find room.
       self.assertIsNone(choice.flags['sampler.cache_gib'])
 
-  def _engines(self, *, hbm_gib, temporary_gib):
-    """Returns choices of rows of 2 GiB in all, whose programs need so much."""
+  def _engines(self, *, temporary_gib, of=step_programs.DECODE):
+    """Returns choices for 1.5 GiB; rows have 2, and a program needs so much."""
     config = planned.config(
       {
         'sampler.cache': 'paged',
@@ -121,7 +122,7 @@ class EnginesTest(absltest.TestCase):
         'learner.pack_tokens': 8192,
       }
     )
-    chip = planned.SLICES.chip._replace(hbm_gib=hbm_gib)
+    chip = planned.SLICES.chip._replace(hbm_gib=1.5)
 
     def report(program, *, compiles, **_):
       counts = (1e9,) * (len(program.loops) + 1)
@@ -133,8 +134,8 @@ class EnginesTest(absltest.TestCase):
       if not compiles:
         return known
       args = placement.device_bytes((program.args, dict(program.kwargs)))
-      needs = round(temporary_gib * _GIB)
-      if args + needs > hbm_gib * _GIB:
+      needs = round(temporary_gib * _GIB) if program.name == of else 0
+      if args + needs > 1.5 * _GIB:
         fault = compiling.Fault('hbm', 'temporaries (17.0G) exceeds', 17 * _GIB)
         return known._replace(fault=fault)
       return known._replace(memory=compiling.Memory(args, 0, 0, needs, 0))
@@ -152,16 +153,21 @@ class EnginesTest(absltest.TestCase):
 
   def test_slots_make_room_for_what_programs_need(self):
     # 1.4 GiB would be free, and 0.5 of them are not.
-    found = self._engines(hbm_gib=1.5, temporary_gib=0.5)
+    found = self._engines(temporary_gib=0.5)
     self.assertEqual(found[0].flags['sampler.cache_gib'], 0.9)
     self.assertEqual(found[0].why_not, '')
     # What needs little is as it was, and so is what was not compiled.
-    found = self._engines(hbm_gib=1.5, temporary_gib=0.05)
+    found = self._engines(temporary_gib=0.05)
     self.assertEqual(found[0].flags['sampler.cache_gib'], 1.4)
 
   def test_programs_that_never_fit_are_no_choice(self):
-    found = self._engines(hbm_gib=1.5, temporary_gib=1.6)
+    found = self._engines(temporary_gib=1.6)
     self.assertEqual({choice.why_not for choice in found}, {'memory'})
+
+  def test_fewer_slots_do_not_help_the_policy_on_its_way(self):
+    found = self._engines(temporary_gib=1.6, of=step_programs.MOVING[1])
+    for choice in found:
+      self.assertStartsWith(choice.why_not, 'memory while the policy moves')
 
 
 class FlagsTest(absltest.TestCase):

@@ -95,7 +95,8 @@ def engines(
   """Returns ways to set the engines up, as `updates` does of the update.
 
   A twentieth of a chip is left to the programs. What comes first is compiled,
-  and has fewer slots where its programs need more.
+  and has fewer slots where its programs need more; if it is slower then, the
+  next one is, and those that were compiled come first.
 
   Args:
     config: the run's; its engines are replaced.
@@ -111,13 +112,14 @@ def engines(
       found.append(choice)
   found = _ranked(found)
   seen: list[Choice] = []
-  while compiles and len(seen) < _MOST_COMPILED and found:
+  while found and compiles and len(seen) < _MOST_COMPILED:
     first, *rest = found
     if first.why_not or first in seen:
       break
     seen.append(_compiled_engine(config, spec, slices, lengths, first))
     found = _ranked([seen[-1], *rest])
-  return found
+  # What is known to fit goes before what was not compiled any more.
+  return sorted(found, key=lambda c: bool(c.why_not) or c not in seen)
 
 
 def with_flags(
@@ -197,6 +199,11 @@ def _compiled_engine(config, spec, slices, lengths, choice: Choice) -> Choice:
   flags, plan = plan_of(asked_gib)
   if plan.fits:
     return choice
+  (phase,) = plan.phases
+  if not phase.fits and phase.program in step_programs.MOVING:
+    # Before there are slots: those of the update's mesh have a long way.
+    why = 'memory while the policy moves to it: mesh.tensor as sampler.tensor'
+    return choice._replace(bytes=phase.bytes, why_not=why, time=None)
   # What is refused says nothing of what it needs: half of it does.
   half_gib = (asked_gib or plan.held['slots'] / 2**30) / 2
   try:
@@ -207,7 +214,11 @@ def _compiled_engine(config, spec, slices, lengths, choice: Choice) -> Choice:
   if not plan.fits:
     return choice._replace(why_not='memory', time=None)
   (phase,) = plan.phases
-  return Choice(flags, phase.bytes, step_time.of_plan(plan).rollout, '')
+  # As that of the others, without the compiler's cycles.
+  time = step_time.of_plan(
+    _rollout_plan(with_flags(config, flags), spec, slices, lengths)
+  )
+  return Choice(flags, phase.bytes, time.rollout, '')
 
 
 def _rollout_plan(
