@@ -100,7 +100,7 @@ def _flags(model: str, name: str, remats: Sequence[str]) -> Iterator[list[str]]:
   chips = int(name.rpartition('-')[2]) // (2 if name.startswith('v5p') else 1)
   tensor = min(heads, 8, chips)
   update = [f'--config.mesh.tensor={tensor}']
-  swept = _plan(model, name, [*update, '--fast', '--sweep'])
+  swept = _plan(model, name, [*update, '--fast'], sweep=True)
   if 'choices' not in swept or not swept['phases']['update']['fits']:
     return
   best = swept['choices']['rollout'][0]
@@ -117,12 +117,15 @@ def _flags(model: str, name: str, remats: Sequence[str]) -> Iterator[list[str]]:
       yield [*update, *engine, f'--config.model.remat={remat}']
 
 
-def _plan(model: str, name: str, flags: Sequence[str]) -> Mapping[str, Any]:
+def _plan(
+  model: str, name: str, flags: Sequence[str], *, sweep: bool = False
+) -> Mapping[str, Any]:
   """Returns what `dapo-jax plan` says; nothing where it refuses."""
   done = subprocess.run(
     [
       *(sys.executable, '-m', 'dapo_jax.main', 'plan', '--json'),
       *(f'--config={_CONFIGS[model]}', f'--topology={name}', *flags),
+      '--sweep' if sweep else '--nosweep',
     ],
     cwd=_ROOT,
     capture_output=True,

@@ -35,12 +35,15 @@ def define(flag_values: flags.FlagValues) -> None:
   for name, text in (
     ('json', 'Print numbers instead of text.'),
     ('fast', 'Compile nothing: FLOPs, times and what is held.'),
-    (
-      'sweep',
-      f'Also try other meshes, policies and engines,{_NEXT_LINE}and rank them.',
-    ),
   ):
     flags.DEFINE_bool(name, False, text, flag_values=flag_values)
+  flags.DEFINE_bool(
+    'sweep',
+    None,
+    f'Also try other meshes, policies and engines,{_NEXT_LINE}and rank them; '
+    f'by itself those of what does not{_NEXT_LINE}fit, with --nosweep none.',
+    flag_values=flag_values,
+  )
   flags.DEFINE_string(
     'metrics',
     None,
@@ -107,6 +110,8 @@ def _swept(plan: Any, flag_values: flags.FlagValues, tell: Any) -> dict:
 
   bad = {phase.name for phase in plan.phases if not phase.fits}
   bad |= {report.phase for report in plan.faults}
+  if flag_values.sweep is False:
+    return {}
   if flag_values.sweep:
     bad = {step_programs.ROLLOUT, step_programs.UPDATE}
   job = plan.config, plan.spec, plan.slices, plan.lengths

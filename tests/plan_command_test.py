@@ -68,13 +68,14 @@ class PlanTest(absltest.TestCase):
     self.assertEqual((found.returncode, found.stderr), (0, ''))
 
   def test_what_does_not_fit_is_status_1_and_says_what_would(self):
-    found = _plan(
+    flags = (
       '--config=configs/dapo_qwen2p5_32b.py',
       '--topology=v5p-256',
       '--fast',
       '--json',
       '--config.sampler.cache_gib=90',
     )
+    found = _plan(*flags)
     self.assertEqual((found.returncode, found.stderr), (1, ''))
     read = json.loads(found.stdout)
     self.assertFalse(read['phases']['rollout']['fits'])
@@ -82,6 +83,9 @@ class PlanTest(absltest.TestCase):
     best, *_ = read['choices']['rollout']
     self.assertEqual(best['why_not'], '')
     self.assertLess(best['total_gib'], 95.74)
+    found = _plan(*flags, '--nosweep')
+    self.assertEqual((found.returncode, found.stderr), (1, ''))
+    self.assertNotIn('rollout', json.loads(found.stdout).get('choices', {}))
 
   def test_a_small_one_is_compiled(self):
     found = _plan(
