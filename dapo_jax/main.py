@@ -8,6 +8,8 @@ import difflib
 import errno
 import os
 import re
+import select
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -77,14 +79,31 @@ def run() -> None:
   """
   try:
     status = main()
-  except Exception:
-    sys.excepthook(*sys.exc_info())
-    status = 1
+    sys.stdout.flush()
+  except Exception as error:
+    if isinstance(error, BrokenPipeError) and _nobody_reads():
+      status = 128 + signal.SIGPIPE
+    else:
+      sys.excepthook(*sys.exc_info())
+      status = 1
   if any(thread.daemon for thread in threading.enumerate()):
     from dapo_jax.training import stopping
 
     stopping.leave(status)
   sys.exit(status)
+
+
+def _nobody_reads() -> bool:
+  """Returns whether who read what is printed has left, as `head` does.
+
+  Then the rest goes nowhere.
+  """
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  is_broken = any(event & select.POLLERR for _, event in poll.poll(0))
+  if is_broken:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  return is_broken
 
 
 def _refused(error: OSError) -> str:

@@ -78,11 +78,11 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
     workload,
   )
 
-  spec = model_shapes.spec(config)
   lengths = workload.of_config(config)
   if flag_values.metrics is not None:
     lengths = workload.of_metrics(flag_values.metrics, lengths)
   with _interruptible(), _told() as tell, _noted() as notes:
+    spec = model_shapes.spec(config)
     plan = job_plan.make(
       config,
       spec,

@@ -410,6 +410,21 @@ class EndTest(parameterized.TestCase):
     self.assertEqual(''.join(done.stderr.splitlines()[-1:]), last_error)
 
 
+class ReaderTest(absltest.TestCase):
+  def test_one_that_leaves_is_no_fault(self):
+    process = subprocess.Popen(
+      [sys.executable, '-m', 'dapo_jax.main', '--help'],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      cwd=_ROOT,
+    )
+    process.stdout.close()
+    # As of a program that knows nothing of it: 128 and SIGPIPE.
+    self.assertEqual((process.wait(60), process.stderr.read()), (141, ''))
+    process.stderr.close()
+
+
 class VirtualDevicesTest(parameterized.TestCase):
   @parameterized.parameters(
     ({}, None),

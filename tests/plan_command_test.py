@@ -107,6 +107,16 @@ class PlanTest(absltest.TestCase):
     self.assertStartsWith(found.stdout, f'Note: {note}')
     found = _plan(*flags, '--json')
     self.assertStartsWith(json.loads(found.stdout)['notes'][0], note)
+    found = _plan(
+      *(
+        '--config=configs/dcpo_qwen2p5_math.py:dapo_1.5b',
+        '--config.model.path=input/Qwen2.5-Math-1.5B-Instruct',
+        '--topology=v5litepod-8',
+        '--fast',
+      ),
+    )
+    self.assertEqual(found.stderr, '')
+    self.assertRegex(found.stdout, '^Note: input/Qwen2.* is not here')
 
 
 class InterruptionTest(absltest.TestCase):
