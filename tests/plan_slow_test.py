@@ -3,9 +3,12 @@
 Needs libtpu: `pip install -e .[tpu]` on Linux.
 """
 
+import concurrent.futures
+import multiprocessing
 import os
 import resource
 import tempfile
+from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -14,6 +17,7 @@ from absl.testing import absltest, parameterized
 import absent_tpus
 from dapo_jax import config as config_lib
 from dapo_jax.planning import (
+  compiling,
   job_plan,
   model_shapes,
   plan_text,
@@ -48,6 +52,24 @@ def _plan(name, *flags, wanted=('update',), num_slices=1):
       )
 
 
+class _Recomputed(NamedTuple):
+  """What is known of an update, and what it took to know it."""
+
+  memory: compiling.Memory
+  flops_ratio: float
+  rss_gib: float
+
+
+def _recomputed(name, tensor):
+  """Returns it of a process that compiles nothing else."""
+  absent_tpus.forget_cache()
+  plan = _plan(name, f'--config.mesh.tensor={tensor}')
+  rss_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return _Recomputed(
+    plan.programs[0].memory, plan_text.flops_ratio(plan), rss_kib / 2**20
+  )
+
+
 @pytest.mark.slow
 class UpdateTest(parameterized.TestCase):
   """Qwen2.5-32B, rows of 22,528 tokens."""
@@ -59,15 +81,16 @@ class UpdateTest(parameterized.TestCase):
     ('v5e:16x16', 8, 8.5),
   )
   def test_it_fits_where_everything_is_recomputed(self, name, tensor, gib):
-    plan = _plan(name, f'--config.mesh.tensor={tensor}')
-    (report,) = plan.programs
-    self.assertLess(report.memory.total, gib * _GIB)
+    # The compiler keeps memory from one program to the next.
+    with concurrent.futures.ProcessPoolExecutor(
+      1, multiprocessing.get_context('spawn')
+    ) as pool:
+      found = pool.submit(_recomputed, name, tensor).result()
+    self.assertLess(found.memory.total, gib * _GIB)
     # The state is held once.
-    self.assertGreater(report.memory.aliased, 0.99 * report.memory.results)
-    self.assertLess(plan_text.flops_ratio(plan), 1.30)
-    # [KiB], of this process, its tests before included.
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    self.assertLess(rss / 2**20, 4)
+    self.assertGreater(found.memory.aliased, 0.99 * found.memory.results)
+    self.assertLess(found.flops_ratio, 1.30)
+    self.assertLess(found.rss_gib, 4)
 
   def test_little_is_recomputed_where_there_is_room(self):
     plan = _plan('v5p:4x4x8', '--config.model.remat=dots')

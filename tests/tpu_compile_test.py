@@ -347,13 +347,15 @@ class UpdateTest(parameterized.TestCase):
       for one in collectives.find(program, {'data': 1, 'fsdp': 2, 'tensor': 2})
     }
     # The gradients of two layers' matrices (of 16 heads for queries and output,
-    # of 4 for keys and values, of 4,096 inside) in bfloat16 and of the head in
-    # float32; of the half that the heads' axis leaves it, a device sends half.
+    # of 4 for keys and values, of 4,096 inside) in bfloat16, and those of the
+    # embedding, and of the head for every 1,024 places, in float32; of the half
+    # that the heads' axis leaves it, a device sends half.
     layer = 1024 * 128 * (2 * 16 + 2 * 4) + 3 * 1024 * 4096
-    sent = (2 * 2 * layer + 4 * 32_768 * 1024) / 2 / 2
-    self.assertEqual(
-      found[('reduce-scatter', ('fsdp',))], (0.0, *(sent,) * loops)
-    )
+    sent = [
+      (2 * 2 * layer + (1 + width / 1024) * 4 * 32_768 * 1024) / 2 / 2
+      for width in row_plan.widths(4096)
+    ]
+    self.assertEqual(found[('reduce-scatter', ('fsdp',))], (0.0, *sent))
 
 
 if __name__ == '__main__':
