@@ -79,7 +79,8 @@ def run() -> None:
   """
   try:
     status = main()
-    sys.stdout.flush()
+    if sys.stdout is not None:
+      sys.stdout.flush()
   except Exception as error:
     if isinstance(error, BrokenPipeError) and _nobody_reads():
       status = 128 + signal.SIGPIPE
@@ -98,9 +99,12 @@ def _nobody_reads() -> bool:
 
   Then the rest goes nowhere.
   """
+  if sys.stdout is None:
+    return False
   poll = select.poll()
   poll.register(sys.stdout.fileno(), 0)
-  is_broken = any(event & select.POLLERR for _, event in poll.poll(0))
+  broken = select.POLLERR | select.POLLHUP
+  is_broken = any(event & broken for _, event in poll.poll(0))
   if is_broken:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   return is_broken

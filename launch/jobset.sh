@@ -51,7 +51,10 @@ say_pending() {
 follow() {
   local found pod phase shown='' state=Running
   while [[ $state == Running ]]; do
-    found=$(first_pod | tail -n 1) || true
+    if ! found=$(first_pod | tail -n 1); then
+      pause "$poll" # kubectl has said why
+      continue
+    fi
     read -r pod phase <<<"$found" || true
     if [[ ! $pod ]]; then
       say_pending

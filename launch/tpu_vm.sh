@@ -131,17 +131,21 @@ describe() {
 
 interrupted() {
   trap - EXIT
-  say "not followed any more; what was started goes on, and costs"
-  hints
+  if $existing || [[ $is_there == true ]]; then
+    say "not followed any more; what was started goes on, and costs"
+    hints
+  else
+    left_behind
+  fi
   exit 130
 }
 
 # At every end but those that say it themselves.
 left_behind() {
-  if $is_there; then
-    say "$name is not deleted, and costs:"
-    hints
-  fi
+  case $is_there in
+    true) say "$name is not deleted, and costs:" && hints ;;
+    unknown) say "$name may be there, and cost:" && hints ;;
+  esac
 }
 
 hints() {
@@ -162,6 +166,7 @@ train() {
 }
 
 delete() {
+  trap 'trap - EXIT; fail "$name may not be deleted, and cost"' INT TERM
   delete_nodes || fail "$name may still be there, and cost; what gcloud says" \
     "of it is above"
 }

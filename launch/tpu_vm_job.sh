@@ -132,7 +132,10 @@ may_start_again() {
   local found
   need_look
   heed_deletion
-  if [[ $found != ready* ]]; then
+  if [[ $found == *DELETING ]]; then
+    say "$name is being deleted"
+    return
+  elif [[ $found != ready* ]]; then
     say "preempted or lost: $name is ${found#* }; the run goes on from what" \
       "is in $folder"
     return

@@ -32,6 +32,7 @@ create_nodes() {
     reserved) flags+=(--reserved) ;;
   esac
   say "requesting $slices x $tpu_type, $capacity"
+  is_there=unknown
   queued_resources create "${flags[@]}" "${create_flags[@]}" || return
   is_there=true
   dry_state=ACTIVE
@@ -43,10 +44,11 @@ delete_nodes() {
   ! $existing || fail '--existing: this script deletes nothing that it did' \
     'not make'
   say "deleting $name"
+  was_there=false
   for ((tries = 1; tries <= 3; tries++)); do
     if queued_resources delete --force --quiet ||
       [[ $(resource_state) == ABSENT ]]; then
-      is_there=false was_ready=false
+      is_there=false
       return
     fi
     pause "$poll"
@@ -55,7 +57,7 @@ delete_nodes() {
 }
 
 # What gcloud says where asking again does not help.
-_REFUSED='permission.?denied|forbidden|unauthenticated|reauth|auth login'
+_REFUSED='permission.?denied|forbidden|unauthenticated|reauth'
 _REFUSED+='|has not been used|is disabled|invalid'
 
 # Asks gcloud for a state; ABSENT where there is none of that name. Another
@@ -74,7 +76,8 @@ state_of() {
       echo ABSENT
       return
     fi
-    say "gcloud does not tell the state: $(tail -n 1 "$errors")"
+    say "gcloud does not tell the state: $(grep -m 1 ERROR "$errors" ||
+      tail -n 1 "$errors")"
     if grep -qiE "$_REFUSED" "$errors"; then break; fi
     pause "$poll"
   done
@@ -122,21 +125,25 @@ look() {
   esac
 }
 
-# Whether there is something that costs, as far as this script knows.
-is_there=false
-# Whether they were READY, and this script has not deleted them since.
-was_ready=false
+# Whether there is something that costs: true, false or unknown.
+is_there=unknown
+# Whether there was, and this script has not deleted it since.
+was_there=false
 
 # Sets `found` to what `look` says.
 need_look() {
   found=$(look) || fail "gcloud tells no state of $name, see above"
-  if [[ $found != absent* ]]; then is_there=true; fi
+  is_there=true
+  case $found in
+    absent*) is_there=false ;;
+    *SUSPENDING | *DELETING) ;;
+    ready* | waiting*) was_there=true ;;
+  esac
 }
 
 # A preempted one is SUSPENDED: who deletes it means it.
 heed_deletion() {
-  if [[ $found == absent* ]] && $was_ready; then
-    is_there=false
+  if [[ $found == absent* ]] && $was_there; then
     fail "$name was deleted, not by this script; the same command requests" \
       "it anew and goes on"
   fi
@@ -151,7 +158,7 @@ need_nodes() {
     if [[ $found != "$said" ]]; then say "$name is ${found#* }"; fi
     said=$found
     case $found in
-      ready*) was_ready=true && return ;;
+      ready*) return ;;
       waiting*) pause "$poll" ;;
       lost* | absent*)
         heed_deletion

@@ -94,7 +94,9 @@ def _go_wrong(fault: dict[str, Any], node: str) -> int | None:
   return None if what == 'terminate' else 255
 
 
-def _resources(verb: str, name: str, flags: dict[str, str]) -> int:
+def _resources(
+  verb: str, name: str, flags: dict[str, str], *, waits: bool
+) -> int:
   with _state() as state:
     if verb == 'create':
       if state['resource']:
@@ -110,7 +112,7 @@ def _resources(verb: str, name: str, flags: dict[str, str]) -> int:
       return _say(f'NOT_FOUND: no queued resource {name}')
     elif verb == 'describe':
       print(state['resource'])
-      if state['resource'] == 'WAITING_FOR_RESOURCES':
+      if state['resource'] == 'WAITING_FOR_RESOURCES' and not waits:
         state['resource'] = 'ACTIVE'
     else:
       _preempt(state)
@@ -174,10 +176,12 @@ def main() -> int:
     print({'project': 'some-project'}.get(words[2], 'some-zone'))
     return 0
   _, _, kind, verb, *rest = words
-  if (fault := _fault(' '.join(words))) and fault['what'] == 'refuse':
+  fault = _fault(' '.join(words)) or {'what': ''}
+  if fault['what'] == 'refuse':
     return _say(fault['message'])
   if kind == 'queued-resources':
-    return _resources(verb, rest[0], flags)
+    waits = fault['what'] == 'wait'
+    return _resources(verb, rest[0], flags, waits=waits)
   return _vm(verb, rest, flags)
 
 

@@ -104,6 +104,32 @@ class RunTest(parameterized.TestCase):
     again = self.place.run('tpu_vm.sh', '--name=one', '--delete')
     self.assertEqual(again.status, 0, again.output)
 
+  def test_what_is_deleted_while_it_waits_is_not_requested_again(self):
+    waits = {'when': ' describe ', 'what': 'wait'}
+    self.place.set_state(faults=[waits] * 400)
+    first = self.place.begin('tpu_vm.sh', *_ARGS, *_JOB)
+    while 'WAITING' not in (line := first.stdout.readline()):
+      self.assertNotEmpty(line)
+    self.place.set_state(faults=[])
+    self.place.run('tpu_vm.sh', '--name=one', '--delete')
+    output, _ = first.communicate(timeout=20)
+    self.assertEqual(first.returncode, 2, output)
+    self.assertRegex(output, 'one was deleted, not by this script')
+    self.assertLen(self.place.calls('create'), 1)
+
+  def test_ctrl_c_before_anything_is_there_says_so(self):
+    slow = 'PERMISSION was not looked up: name resolution'
+    refusal = {'when': ' describe ', 'what': 'refuse', 'message': slow}
+    self.place.set_state(faults=[refusal] * 100)
+    first = self.place.begin('tpu_vm.sh', *_ARGS, *_JOB)
+    while 'does not tell' not in (line := first.stdout.readline()):
+      self.assertNotEmpty(line)
+    os.killpg(first.pid, signal.SIGINT)
+    output, _ = first.communicate(timeout=20)
+    self.assertEqual(first.returncode, 130, output)
+    self.assertNotRegex(output, 'goes on')
+    self.assertRegex(output, 'one may be there, and cost')
+
   def test_a_deletion_that_fails_is_tried_again(self):
     refusal = {'when': ' delete ', 'what': 'refuse', 'message': 'try later'}
     self.place.set_state(faults=[refusal])
@@ -127,8 +153,8 @@ class RunTest(parameterized.TestCase):
     output = self._run(status=2)
     self.assertRegex(output, 'PERMISSION_DENIED(.|\n)*gcloud tells no state')
     self.assertLen(self.place.calls('describe'), 1)
-    # Nothing is there that could cost.
-    self.assertNotRegex(output, 'costs|delete it')
+    # It may be there from before.
+    self.assertRegex(output, 'one may be there, and cost:')
 
   def test_what_cannot_be_had_ends_it(self):
     refusal = {'when': ' create ', 'what': 'refuse', 'message': 'no quota'}

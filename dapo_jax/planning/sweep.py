@@ -197,9 +197,12 @@ def _compiled_engine(config, spec, slices, lengths, choice: Choice) -> Choice:
 
   asked_gib = choice.flags['sampler.cache_gib']
   flags, plan = plan_of(asked_gib)
-  if plan.fits:
-    return choice
   (phase,) = plan.phases
+  if plan.fits:
+    return choice._replace(bytes=phase.bytes)
+  for report in plan.faults:
+    if report.fault.kind != 'hbm':
+      return choice._replace(why_not=report.fault.text, time=None)
   if not phase.fits and phase.program in step_programs.MOVING:
     # Before there are slots: those of the update's mesh have a long way.
     why = 'memory while the policy moves to it: mesh.tensor as sampler.tensor'
@@ -207,12 +210,15 @@ def _compiled_engine(config, spec, slices, lengths, choice: Choice) -> Choice:
   # What is refused says nothing of what it needs: half of it does.
   half_gib = (asked_gib or plan.held['slots'] / 2**30) / 2
   try:
-    room = job_plan.cache_room(plan_of(half_gib)[1]).bytes
-    flags, plan = plan_of(int(0.99 * room / 2**30 * 10) / 10)
+    half = plan_of(int(half_gib * 10) / 10)
+    room = job_plan.cache_room(half[1]).bytes
+    most = plan_of(int(0.99 * room / 2**30 * 10) / 10)
   except ValueError:  # too little for one row
     return choice._replace(why_not='memory', time=None)
-  if not plan.fits:
+  fitting = [way for way in (most, half) if way[1].fits]
+  if not fitting:
     return choice._replace(why_not='memory', time=None)
+  flags, plan = fitting[0]
   (phase,) = plan.phases
   # As that of the others, without the compiler's cycles.
   time = step_time.of_plan(
