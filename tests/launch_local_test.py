@@ -149,8 +149,14 @@ class RealTest(absltest.TestCase):
     )
     more = {'PYTHONPATH': str(launching.ROOT)}
     process = place.begin('local.sh', *args, more=more)
+
+    def is_saved():
+      # Written beside the next step, and named a number when it is whole.
+      names = [path.name for path in workdir.glob('checkpoints/*')]
+      return _steps(workdir)[-1:] >= [2] and any(map(str.isdigit, names))
+
     launching.wait_until(
-      lambda: process.poll() is not None or _steps(workdir)[-1:] >= [2], 300.0
+      lambda: process.poll() is not None or is_saved(), 300.0
     )
     if process.poll() is None:
       for number in (0, 1):
