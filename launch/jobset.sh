@@ -51,15 +51,12 @@ say_pending() {
 follow() {
   local found pod phase shown='' state=Running
   while [[ $state == Running ]]; do
-    if ! found=$(first_pod | tail -n 1); then
-      pause "$poll" # kubectl has said why
-      continue
-    fi
+    # Where kubectl fails it says why, and the state is asked for below.
+    found=$(first_pod | tail -n 1) || found='? ?'
     read -r pod phase <<<"$found" || true
-    if [[ ! $pod ]]; then
-      say_pending
-      pause "$poll"
-    elif [[ $pod == "$shown" && $phase != Running ]]; then
+    if [[ ! $pod ]]; then say_pending; fi
+    if [[ ! $pod || $pod == '?' ]] ||
+      [[ $pod == "$shown" && $phase != Running ]]; then
       pause "$poll"
     elif [[ $pod == "$shown" ]]; then
       say 'the connection broke; the run goes on'

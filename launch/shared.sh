@@ -116,8 +116,10 @@ config_of() {
   printf '%s\n' "${found%%:*}"
 }
 
-# The words after --: a command of dapo-jax, without the flags that are ours.
+# Whether the script has a --folder, which says where checkpoints are.
 sets_folder=true
+
+# The words after --: a command of dapo-jax, without the flags that are ours.
 need_job() {
   local word
   [[ ${1:-} ]] ||

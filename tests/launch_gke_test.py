@@ -264,6 +264,19 @@ class RunTest(absltest.TestCase):
     self.assertNotRegex(output, 'error')
     self.assertEqual(self.place.steps('bucket/runs/1')[-1], 8)
 
+  def test_a_kubectl_that_tells_nothing_any_more_ends_it(self):
+    fake = (self.place.bin / 'kubectl').read_text().partition('\n')[2]
+    self.place.program(
+      'kubectl',
+      '#!/bin/bash\n'
+      'if [[ $1 == get && -e $FAKE_CLOUD/jobset.json ]]; then\n'
+      '  echo "error: You must be logged in" >&2; exit 1\n'
+      f'fi\n{fake}',
+    )
+    output = self._run(status=2)
+    self.assertRegex(output, 'logged in(.|\n)*kubectl told no state')
+    self.assertNotRegex(output, 'no pod of one runs')
+
   def test_an_error_of_the_user_ends_it(self):
     output = self._run(job=('--', 'train', '--config=bad.py'), status=2)
     self.assertRegex(output, 'there is no key optim.learning')

@@ -96,7 +96,7 @@ def engine_mesh(devices: Sequence[jax.Device], *, tensor: int) -> Mesh:
     raise ValueError(
       f'sampler.tensor ({tensor}) must divide the {len(devices)} devices of an '
       f'engine, so it can be {divisors(len(devices))}; change '
-      '--config.sampler.tensor, or of how many devices an engine is with '
+      '--config.sampler.tensor, or the size of an engine with '
       '--config.sampler.engine_chips'
     )
   return _mesh(devices, {SLOT_AXIS: len(devices) // tensor, 'tensor': tensor})
