@@ -72,6 +72,7 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
   )
   from dapo_jax.planning import (
     job_plan,
+    measured_lengths,
     model_shapes,
     plan_json,
     plan_text,
@@ -80,7 +81,7 @@ def run(args: Sequence[str], flag_values: flags.FlagValues) -> int:
 
   lengths = workload.of_config(config)
   if flag_values.metrics is not None:
-    lengths = workload.of_metrics(flag_values.metrics, lengths)
+    lengths = measured_lengths.of_metrics(flag_values.metrics, lengths)
   with _interruptible(), _told() as tell, _noted() as notes:
     spec = model_shapes.spec(config)
     plan = job_plan.make(
